@@ -170,7 +170,7 @@ async fn supervisor() -> Supervisor {
     });
     let clock = Clock::new(Counted::new());
     let surroundings = Surroundings {
-        store: Arc::new(MemoryStore::new()),
+        store: Arc::new(MemoryStore::new().expect("a database in memory")),
         registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None, clock.clone()),
         peers: PeerConnector::over(|_| None),
         clock,

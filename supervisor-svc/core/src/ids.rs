@@ -81,6 +81,8 @@ uuid_ids! {
     GroupId,
     /// A call that waits for threads.
     WaitId,
+    /// A process that uses the log. Each start has a new id.
+    MemberId,
 }
 
 impl ThreadId {

@@ -199,7 +199,7 @@ struct Takeover {
 impl Takeover {
     async fn begin(upkeep: UpkeepLimits) -> Self {
         let keys = tempfile::tempdir().unwrap();
-        let store = Arc::new(MemoryStore::new());
+        let store = Arc::new(MemoryStore::new().unwrap());
         let gated = Gated::over(Arc::clone(&store));
         let present = serve(store, keys.path(), upkeep).await;
         let next = serve(Arc::<Gated>::clone(&gated), keys.path(), UpkeepLimits::default()).await;

@@ -38,7 +38,7 @@ const LEASE: Duration = Duration::from_millis(1_500);
 
 /// Simulates a seed, checks what came of it, and answers the log.
 pub fn simulate(seed: u64) -> Log {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(MemoryStore::new().unwrap());
     let plan = Plan {
         supervisors: &[SUPERVISOR],
         requests: 12,

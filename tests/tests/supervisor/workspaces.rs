@@ -151,7 +151,7 @@ async fn over_registries_of(pairs: &[Pair], keys: &Path) -> client::Supervisor {
     let registry = RegistryClient::over(|| channel(name.0[0]), String::from("registries"), token, clock.clone());
     registry.look_up(&name, channel).await;
     let surroundings = Surroundings {
-        store: Arc::new(MemoryStore::new()),
+        store: Arc::new(MemoryStore::new().unwrap()),
         registry,
         peers: PeerConnector::new(ClientFiles::default(), None),
         clock,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::edge;
+use super::{condition, edge};
 use crate::{
     event::{ApprovalDecision, ApprovalKind, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
@@ -178,14 +178,5 @@ fn last_tool_call(session: &Session, thread: ThreadId, done: &BTreeSet<ApprovalI
     let another_waits = session
         .pending_approvals()
         .any(|other| other.kind == ApprovalKind::Tool && other.thread == thread && !done.contains(&other.id));
-    (holds && !another_waits).then(|| {
-        Event::Thread(
-            thread,
-            ThreadEvent::ConditionChanged {
-                kind,
-                active: false,
-                reason: String::new(),
-            },
-        )
-    })
+    (holds && !another_waits).then(|| condition::changed(thread, kind, false, String::new()))
 }

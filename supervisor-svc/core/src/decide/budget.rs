@@ -1,11 +1,11 @@
 //! Budget decisions: updating budgets, recording usage and stopping threads with an exhausted budget.
 
+use super::condition;
 use crate::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::{Generation, ThreadId},
     principal::Caller,
     rejection::Rejection,
-    resource::Resource,
     rules::{authority, budget, start},
     settings::{Budget, Price, Usage},
     state::{session::Session, thread::Thread},
@@ -82,26 +82,15 @@ pub(super) fn enforce(session: &Session) -> Vec<Event> {
         somebody_is_at_it |= spent.is_some();
         let marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
         if spent.is_some() != marked {
-            events.push(mark(thread, spent));
+            let reason = spent.map(|resource| budget::balance(thread, resource));
+            let (kind, reason) = (ConditionKind::BudgetExhausted, reason.unwrap_or_default());
+            events.push(condition::changed(thread.id, kind, spent.is_some(), reason));
         }
     }
     if somebody_is_at_it {
         events.extend(stops(session));
     }
     events
-}
-
-fn mark(thread: &Thread, spent: Option<Resource>) -> Event {
-    Event::Thread(
-        thread.id,
-        ThreadEvent::ConditionChanged {
-            kind: ConditionKind::BudgetExhausted,
-            active: spent.is_some(),
-            reason: spent
-                .map(|resource| budget::balance(thread, resource))
-                .unwrap_or_default(),
-        },
-    )
 }
 
 /// Returns the events that stop turns below an exhausted budget, running or pending. Checks the threads that hold a

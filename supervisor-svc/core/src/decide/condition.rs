@@ -23,14 +23,12 @@ pub(super) fn set(
     if !is_news || !may_change(session, thread, kind, active) {
         return Vec::new();
     }
-    vec![Event::Thread(
-        id,
-        ThreadEvent::ConditionChanged {
-            kind,
-            active,
-            reason: reason.to_owned(),
-        },
-    )]
+    vec![changed(id, kind, active, reason.to_owned())]
+}
+
+/// Returns the event that sets or clears a condition.
+pub(super) fn changed(thread: ThreadId, kind: ConditionKind, active: bool, reason: String) -> Event {
+    Event::Thread(thread, ThreadEvent::ConditionChanged { kind, active, reason })
 }
 
 fn may_change(session: &Session, thread: &Thread, kind: ConditionKind, active: bool) -> bool {

@@ -3,7 +3,7 @@
 use crate::{
     content::ContentRef,
     event::{Event, ThreadEvent},
-    ids::{ReportSequence, ThreadId, Turn},
+    ids::{ThreadId, Turn},
     principal::Caller,
     rejection::Rejection,
     rules::{authority, limits, start},
@@ -120,20 +120,8 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     if !waits {
         return stop_under_way(thread, reason);
     }
-    Some(Event::Thread(
-        thread.id,
-        ThreadEvent::TurnEnded {
-            turn: Turn::ZERO,
-            generation: thread.generation,
-            outcome: Settled::Interrupted {
-                reason: reason.to_owned(),
-            },
-            usage: thread.usage,
-            digests: Box::default(),
-            result_repair: false,
-            report: ReportSequence::ZERO,
-        },
-    ))
+    let reason = reason.to_owned();
+    Some(super::report::never_dispatched(thread, Settled::Interrupted { reason }))
 }
 
 /// Returns whether a runner has a turn of the thread.

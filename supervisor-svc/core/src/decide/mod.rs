@@ -201,8 +201,7 @@ pub fn follow_ups(session: &Session) -> Vec<Event> {
     }
     events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));
     let root_is_closed = session
-        .root_id()
-        .and_then(|root| session.thread(root))
+        .root()
         .is_some_and(|root| root.status.kind() == StatusKind::Shutdown);
     if root_is_closed && !session.closed {
         events.push(Event::Session(SessionEvent::Closed));

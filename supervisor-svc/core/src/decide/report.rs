@@ -1,7 +1,7 @@
 //! Runner reports. Late, repeated and impossible reports change nothing, but are still acknowledged.
 
 use super::{
-    close,
+    close, condition,
     result::{self, Verdict},
 };
 use crate::{
@@ -131,14 +131,7 @@ fn reported_condition(thread: &Thread, kind: ConditionKind, reason: &str) -> Vec
     if thread.conditions.get(&kind).is_some_and(is_known) {
         return Vec::new();
     }
-    vec![Event::Thread(
-        thread.id,
-        ThreadEvent::ConditionChanged {
-            kind,
-            active: true,
-            reason: reason.to_owned(),
-        },
-    )]
+    vec![condition::changed(thread.id, kind, true, reason.to_owned())]
 }
 
 fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSequence) -> Vec<Event> {
@@ -195,14 +188,8 @@ fn repetition(session: &Session, thread: &Thread, outcome: StatusKind, digests: 
     let is_known =
         stall::stalled_by(thread.repeated, rule).is_some() && thread.conditions.contains_key(&ConditionKind::Stalled);
     (!is_known && !session.is_closing(thread.id)).then(|| {
-        Event::Thread(
-            thread.id,
-            ThreadEvent::ConditionChanged {
-                kind: ConditionKind::Stalled,
-                active: true,
-                reason: format!("its last {} turns had the same {what}", rule.repeats),
-            },
-        )
+        let reason = format!("its last {} turns had the same {what}", rule.repeats);
+        condition::changed(thread.id, ConditionKind::Stalled, true, reason)
     })
 }
 
@@ -321,21 +308,24 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
     else {
         return Vec::new();
     };
-    vec![Event::Thread(
-        id,
+    let message = message.to_owned();
+    vec![never_dispatched(thread, Settled::Errored { message, content: None })]
+}
+
+/// Returns the end of a pending turn that was not dispatched.
+pub(super) fn never_dispatched(thread: &Thread, outcome: Settled) -> Event {
+    Event::Thread(
+        thread.id,
         ThreadEvent::TurnEnded {
             turn: Turn::ZERO,
-            generation,
-            outcome: Settled::Errored {
-                message: message.to_owned(),
-                content: None,
-            },
+            generation: thread.generation,
+            outcome,
             usage: thread.usage,
             digests: Box::default(),
             result_repair: false,
             report: ReportSequence::ZERO,
         },
-    )]
+    )
 }
 
 /// Returns the failure of the latest turn when no runner reported it.

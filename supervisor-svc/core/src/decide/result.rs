@@ -1,5 +1,6 @@
 //! Results that an input asks for, and questions to the parent.
 
+use super::condition;
 use crate::{
     command::ResultCheck,
     content::ContentRef,
@@ -67,14 +68,8 @@ pub(super) fn ask(
     question: &str,
 ) -> Result<Vec<Event>, Rejection> {
     let thread = running(session, caller, "AskParent", target)?;
-    Ok(vec![Event::Thread(
-        thread.id,
-        ThreadEvent::ConditionChanged {
-            kind: ConditionKind::AwaitingInput,
-            active: true,
-            reason: question.to_owned(),
-        },
-    )])
+    let kind = ConditionKind::AwaitingInput;
+    Ok(vec![condition::changed(thread.id, kind, true, question.to_owned())])
 }
 
 /// Returns the target if an agent is working on a turn of it. An operator and an ancestor may answer for a thread.

@@ -1,5 +1,6 @@
 //! Records of tool calls: denied calls and calls that need an approval. Allowed calls are not recorded.
 
+use super::condition;
 use crate::{
     event::{ApprovalKind, CallDetails, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, ThreadId},
@@ -40,15 +41,9 @@ pub(super) fn request_approval(
             call: Some(Box::new(call.clone())),
         },
     )];
-    if !thread.conditions.contains_key(&ConditionKind::AwaitingToolApproval) {
-        events.push(Event::Thread(
-            id,
-            ThreadEvent::ConditionChanged {
-                kind: ConditionKind::AwaitingToolApproval,
-                active: true,
-                reason: subject.to_owned(),
-            },
-        ));
+    let kind = ConditionKind::AwaitingToolApproval;
+    if !thread.conditions.contains_key(&kind) {
+        events.push(condition::changed(id, kind, true, subject.to_owned()));
     }
     Ok(events)
 }

@@ -40,9 +40,8 @@ impl Notification {
         let summary = Summary::by(event)?;
         let thread = session.thread(*id)?;
         let is_item = thread.spawned.item.is_some();
-        if summary.is_settling
-            && (is_item || thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence))
-        {
+        let is_settling = matches!(event, ThreadEvent::TurnEnded { .. } | ThreadEvent::Closed { .. });
+        if is_settling && (is_item || thread.spawned.parent.is_none() || session.was_closing(*id, recorded.sequence)) {
             return None;
         }
         Some(Self {
@@ -76,7 +75,6 @@ struct Summary<'e> {
     kinds: &'static [NotificationKind],
     what: &'static str,
     detail: &'e str,
-    is_settling: bool,
 }
 
 impl<'e> Summary<'e> {
@@ -89,31 +87,29 @@ impl<'e> Summary<'e> {
             ThreadEvent::TurnEnded { outcome, .. } => Some(match outcome {
                 Settled::Completed { message, .. } => {
                     let detail = message.as_deref().unwrap_or_default();
-                    Self::settling(&[Kind::AgentTurnComplete, Kind::SubAgentComplete], "completed", detail)
+                    Self::new(&[Kind::AgentTurnComplete, Kind::SubAgentComplete], "completed", detail)
                 }
-                Settled::Errored { message, .. } => Self::settling(&[Kind::SubAgentComplete], "failed", message),
-                Settled::Interrupted { reason } => Self::settling(&[Kind::SubAgentComplete], "was interrupted", reason),
+                Settled::Errored { message, .. } => Self::new(&[Kind::SubAgentComplete], "failed", message),
+                Settled::Interrupted { reason } => Self::new(&[Kind::SubAgentComplete], "was interrupted", reason),
             }),
-            ThreadEvent::Closed { reason, .. } => Some(Self::settling(&[Kind::SubAgentComplete], "was closed", reason)),
+            ThreadEvent::Closed { reason, .. } => Some(Self::new(&[Kind::SubAgentComplete], "was closed", reason)),
             ThreadEvent::GroupEnded { outcome, reason, .. } => {
-                Some(Self::other(&[Kind::SubAgentComplete], group_end(*outcome), reason))
+                Some(Self::new(&[Kind::SubAgentComplete], group_end(*outcome), reason))
             }
-            ThreadEvent::ApprovalRequested { subject, .. } => Some(Self::other(
-                &[Kind::ApprovalRequested],
-                "waits for an approval",
-                subject,
-            )),
+            ThreadEvent::ApprovalRequested { subject, .. } => {
+                Some(Self::new(&[Kind::ApprovalRequested], "waits for an approval", subject))
+            }
             ThreadEvent::ConditionChanged {
                 kind,
                 active: true,
                 reason,
             } => match kind {
-                ConditionKind::Stalled => Some(Self::other(&[Kind::Stalled], "stalled", reason)),
+                ConditionKind::Stalled => Some(Self::new(&[Kind::Stalled], "stalled", reason)),
                 ConditionKind::BudgetExhausted => {
-                    Some(Self::other(&[Kind::BudgetExhausted], "has spent its budget", reason))
+                    Some(Self::new(&[Kind::BudgetExhausted], "has spent its budget", reason))
                 }
-                ConditionKind::Unreachable => Some(Self::other(&[Kind::RunnerLost], "lost its runner", reason)),
-                ConditionKind::AwaitingInput => Some(Self::other(&[Kind::InputRequested], "asks", reason)),
+                ConditionKind::Unreachable => Some(Self::new(&[Kind::RunnerLost], "lost its runner", reason)),
+                ConditionKind::AwaitingInput => Some(Self::new(&[Kind::InputRequested], "asks", reason)),
                 ConditionKind::Closing
                 | ConditionKind::NoRunner
                 | ConditionKind::AwaitingToolApproval
@@ -151,22 +147,8 @@ impl<'e> Summary<'e> {
         }
     }
 
-    const fn settling(kinds: &'static [NotificationKind], what: &'static str, detail: &'e str) -> Self {
-        Self {
-            kinds,
-            what,
-            detail,
-            is_settling: true,
-        }
-    }
-
-    const fn other(kinds: &'static [NotificationKind], what: &'static str, detail: &'e str) -> Self {
-        Self {
-            kinds,
-            what,
-            detail,
-            is_settling: false,
-        }
+    const fn new(kinds: &'static [NotificationKind], what: &'static str, detail: &'e str) -> Self {
+        Self { kinds, what, detail }
     }
 }
 

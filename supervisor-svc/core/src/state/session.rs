@@ -144,6 +144,12 @@ impl Session {
         self.root
     }
 
+    /// Returns the root.
+    #[must_use]
+    pub fn root(&self) -> Option<&Arc<Thread>> {
+        self.thread(self.root?)
+    }
+
     /// Returns a thread by its id.
     #[must_use]
     pub fn thread(&self, id: ThreadId) -> Option<&Arc<Thread>> {
@@ -384,10 +390,7 @@ impl Session {
     /// Returns the usage of all threads, including closed ones.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.root
-            .and_then(|root| self.thread(root))
-            .map(|root| root.subtree_usage)
-            .unwrap_or_default()
+        self.root().map(|root| root.subtree_usage).unwrap_or_default()
     }
 
     /// Returns whether the session has pending effects that no request triggers. Such a session must stay active and is
@@ -406,8 +409,7 @@ impl Session {
     }
 
     fn is_run_by_client(&self) -> bool {
-        self.root
-            .and_then(|root| self.thread(root))
+        self.root()
             .is_some_and(|root| root.spawned.client_owned && root.status.kind().is_active())
     }
 
@@ -421,7 +423,7 @@ impl Session {
     #[must_use]
     pub fn expires(&self) -> Option<UnixMillis> {
         let retention = self.settings.retention.filter(|_| self.closed)?;
-        let ended = self.root.and_then(|root| self.thread(root))?.since;
+        let ended = self.root()?.since;
         Some(ended.plus(retention))
     }
 

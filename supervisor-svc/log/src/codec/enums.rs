@@ -52,6 +52,10 @@ pub trait WireEnum: Copy {
 }
 
 macro_rules! wire_enum {
+    // Each value has the same name in the API.
+    ($domain:ident = $module:ident::$wire:ident, unspecified: $unspecified:expr, $($name:ident),+ $(,)?) => {
+        wire_enum!($domain = $module::$wire, unspecified: $unspecified, $($name = $name),+);
+    };
     (
         $domain:ident = $module:ident::$wire:ident, unspecified: $unspecified:expr,
         $($ours:ident = $theirs:ident),+ $(,)?
@@ -80,111 +84,50 @@ macro_rules! wire_enum {
     };
 }
 
-wire_enum!(
-    Sandbox = common::Sandbox, unspecified: None,
-    ReadOnly = ReadOnly, WorkspaceWrite = WorkspaceWrite, FullAccess = FullAccess,
-);
-wire_enum!(Mode = common::Mode, unspecified: None, Planning = Planning, Implementation = Implementation);
-wire_enum!(
-    EdgeManagement = common::EdgeManagement, unspecified: None,
-    None = None, SelfOnly = Self_, All = All,
-);
-wire_enum!(
-    Dialect = common::Dialect, unspecified: None,
-    Role = Role, Profile = Profile, Subagent = Subagent, Graph = Graph, Foreign = Foreign,
-);
-wire_enum!(Scope = common::Scope, unspecified: None, Project = Project, User = User, System = System);
-wire_enum!(
-    ValueOrigin = common::ValueOrigin, unspecified: None,
-    Explicit = Explicit, Persona = Persona, Role = Role, Inherited = Inherited, Alias = Alias, Default = Default,
-);
-wire_enum!(
-    MatchMode = common::MatchMode, unspecified: Some(Self::Glob),
-    Glob = Glob, GlobIgnoreCase = GlobIgnoreCase, Literal = Literal,
-);
-wire_enum!(
-    BlockKind = common::BlockKind, unspecified: None,
-    System = System, Role = Role, Mode = Mode, Task = Task, Override = Override,
-);
-wire_enum!(
-    Orchestration = pb::Orchestration, unspecified: Some(Self::Interactive),
-    Interactive = Interactive, Auto = Auto,
-);
-wire_enum!(
-    PromptLog = pb::PromptLog, unspecified: Some(Self::Full),
-    Full = Full, Hashes = Hashes, Off = Off,
-);
-wire_enum!(
-    ApprovalTimeoutAction = pb::ApprovalTimeoutAction, unspecified: Some(Self::Deny),
-    Deny = Deny, Keep = Keep,
-);
-wire_enum!(
-    TranscriptLog = pb::TranscriptLog, unspecified: Some(Self::Full),
-    Full = Full, Tools = Tools, Off = Off,
-);
+wire_enum!(Sandbox = common::Sandbox, unspecified: None, ReadOnly, WorkspaceWrite, FullAccess);
+wire_enum!(Mode = common::Mode, unspecified: None, Planning, Implementation);
+wire_enum!(EdgeManagement = common::EdgeManagement, unspecified: None, None = None, SelfOnly = Self_, All = All);
+wire_enum!(Dialect = common::Dialect, unspecified: None, Role, Profile, Subagent, Graph, Foreign);
+wire_enum!(Scope = common::Scope, unspecified: None, Project, User, System);
+wire_enum!(ValueOrigin = common::ValueOrigin, unspecified: None, Explicit, Persona, Role, Inherited, Alias, Default);
+wire_enum!(MatchMode = common::MatchMode, unspecified: Some(Self::Glob), Glob, GlobIgnoreCase, Literal);
+wire_enum!(BlockKind = common::BlockKind, unspecified: None, System, Role, Mode, Task, Override);
+wire_enum!(Orchestration = pb::Orchestration, unspecified: Some(Self::Interactive), Interactive, Auto);
+wire_enum!(PromptLog = pb::PromptLog, unspecified: Some(Self::Full), Full, Hashes, Off);
+wire_enum!(ApprovalTimeoutAction = pb::ApprovalTimeoutAction, unspecified: Some(Self::Deny), Deny, Keep);
+wire_enum!(TranscriptLog = pb::TranscriptLog, unspecified: Some(Self::Full), Full, Tools, Off);
 wire_enum!(
     TranscriptKind = pb::TranscriptKind, unspecified: None,
-    Input = Input, Message = Message, Reasoning = Reasoning, ToolCall = ToolCall, ToolResult = ToolResult, Plan = Plan,
-    FileChange = FileChange, Error = Error, Notice = Notice,
+    Input, Message, Reasoning, ToolCall, ToolResult, Plan, FileChange, Error, Notice,
 );
-wire_enum!(
-    Inheritance = pb::PolicyInheritance, unspecified: Some(Self::Attenuate),
-    Attenuate = Attenuate, Ceiling = Ceiling,
-);
-wire_enum!(SlotRelease = pb::SlotRelease, unspecified: Some(Self::Settle), Settle = Settle, Close = Close);
-wire_enum!(RestartPolicy = pb::RestartPolicy, unspecified: Some(Self::Never), Never = Never, OnLost = OnLost);
-wire_enum!(
-    ClosePolicy = pb::ClosePolicy, unspecified: Some(Self::Terminate),
-    Terminate = Terminate, FinishTurn = FinishTurn, Kill = Kill,
-);
-wire_enum!(
-    WakePolicy = pb::WakePolicy, unspecified: Some(Self::None),
-    None = None, OnIdle = OnIdle, Always = Always,
-);
-wire_enum!(OnLimit = pb::OnLimit, unspecified: Some(Self::Refuse), Refuse = Refuse, Queue = Queue);
-wire_enum!(
-    ListScope = pb::ListScope, unspecified: Some(Self::All),
-    Children = Children, Descendants = Descendants, All = All,
-);
+wire_enum!(Inheritance = pb::PolicyInheritance, unspecified: Some(Self::Attenuate), Attenuate, Ceiling);
+wire_enum!(SlotRelease = pb::SlotRelease, unspecified: Some(Self::Settle), Settle, Close);
+wire_enum!(RestartPolicy = pb::RestartPolicy, unspecified: Some(Self::Never), Never, OnLost);
+wire_enum!(ClosePolicy = pb::ClosePolicy, unspecified: Some(Self::Terminate), Terminate, FinishTurn, Kill);
+wire_enum!(WakePolicy = pb::WakePolicy, unspecified: Some(Self::None), None, OnIdle, Always);
+wire_enum!(OnLimit = pb::OnLimit, unspecified: Some(Self::Refuse), Refuse, Queue);
+wire_enum!(ListScope = pb::ListScope, unspecified: Some(Self::All), Children, Descendants, All);
 wire_enum!(
     NotificationKind = pb::NotificationKind, unspecified: None,
-    AgentTurnComplete = AgentTurnComplete, SubAgentComplete = SubAgentComplete, ApprovalRequested = ApprovalRequested,
-    Stalled = Stalled, BudgetExhausted = BudgetExhausted, RunnerLost = RunnerLost, InputRequested = InputRequested,
+    AgentTurnComplete, SubAgentComplete, ApprovalRequested, Stalled, BudgetExhausted, RunnerLost, InputRequested,
 );
 wire_enum!(
     StatusKind = pb::StatusKind, unspecified: None,
-    Queued = Queued, AwaitingApproval = AwaitingApproval, PendingInit = PendingInit, Running = Running,
-    Completed = Completed, Errored = Errored, Interrupted = Interrupted, Shutdown = Shutdown,
+    Queued, AwaitingApproval, PendingInit, Running, Completed, Errored, Interrupted, Shutdown,
 );
 wire_enum!(
     ConditionKind = pb::ConditionKind, unspecified: None,
-    Closing = Closing, Stalled = Stalled, Unreachable = Unreachable, NoRunner = NoRunner,
-    AwaitingToolApproval = AwaitingToolApproval, BudgetExhausted = BudgetExhausted, PolicyGap = PolicyGap,
-    ContextLost = ContextLost, AwaitingInput = AwaitingInput,
+    Closing, Stalled, Unreachable, NoRunner, AwaitingToolApproval, BudgetExhausted, PolicyGap, ContextLost,
+    AwaitingInput,
 );
-wire_enum!(PromptExtent = pb::PromptExtent, unspecified: None, Full = Full, Delta = Delta);
-wire_enum!(EdgeKind = pb::EdgeKind, unspecified: Some(Self::Handoff), Handoff = Handoff, Report = Report);
-wire_enum!(
-    Expectation = pb::ResponseExpectation, unspecified: Some(Self::None),
-    None = None, Optional = Optional, Required = Required,
-);
-wire_enum!(ApprovalKind = pb::ApprovalKind, unspecified: None, Spawn = Spawn, Tool = Tool, Edge = Edge, Group = Group);
-wire_enum!(
-    OnFailure = pb::GroupFailurePolicy, unspecified: Some(Self::Continue),
-    Continue = Continue, CancelRest = CancelRest,
-);
-wire_enum!(
-    ItemOutcome = pb::GroupItemOutcome, unspecified: None,
-    Succeeded = Succeeded, Failed = Failed, Retried = Retried, Cancelled = Cancelled,
-);
-wire_enum!(
-    ItemState = pb::GroupItemState, unspecified: None,
-    Pending = Pending, Running = Running, Succeeded = Succeeded, Failed = Failed, Cancelled = Cancelled,
-);
-wire_enum!(
-    ApprovalDecision = pb::ApprovalDecision, unspecified: None,
-    Granted = Granted, Denied = Denied, Expired = Expired, Moot = Moot,
-);
+wire_enum!(PromptExtent = pb::PromptExtent, unspecified: None, Full, Delta);
+wire_enum!(EdgeKind = pb::EdgeKind, unspecified: Some(Self::Handoff), Handoff, Report);
+wire_enum!(Expectation = pb::ResponseExpectation, unspecified: Some(Self::None), None, Optional, Required);
+wire_enum!(ApprovalKind = pb::ApprovalKind, unspecified: None, Spawn, Tool, Edge, Group);
+wire_enum!(OnFailure = pb::GroupFailurePolicy, unspecified: Some(Self::Continue), Continue, CancelRest);
+wire_enum!(ItemOutcome = pb::GroupItemOutcome, unspecified: None, Succeeded, Failed, Retried, Cancelled);
+wire_enum!(ItemState = pb::GroupItemState, unspecified: None, Pending, Running, Succeeded, Failed, Cancelled);
+wire_enum!(ApprovalDecision = pb::ApprovalDecision, unspecified: None, Granted, Denied, Expired, Moot);
 
 /// Returns the API name of a turn's outcome.
 #[must_use]

@@ -40,145 +40,133 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
         None => Ok(Event::Session(event)),
         Some(id) => Err(malformed(format!("an event about the session names thread {id}"))),
     };
-    let about_thread = |event| match thread {
-        Some(id) => Ok(Event::Thread(id, event)),
-        None => Err(malformed("an event about a thread names none")),
-    };
-    match kind {
+    let event = match kind {
         Kind::SessionOpened(opened) => {
             let settings = stored_settings(required(opened.session, "the session")?, private)?;
-            about_session(SessionEvent::Opened(Box::new(settings)))
+            return about_session(SessionEvent::Opened(Box::new(settings)));
         }
-        Kind::SessionUpdated(change) => about_session(SessionEvent::Updated(Box::new(stored_change(change, private)?))),
-        Kind::SessionClosed(pb::SessionClosed {}) => about_session(SessionEvent::Closed),
-        Kind::ThreadSpawned(spawned) => {
-            about_thread(ThreadEvent::Spawned(Arc::new(stored_spawned(spawned, &private)?)))
+        Kind::SessionUpdated(change) => {
+            return about_session(SessionEvent::Updated(Box::new(stored_change(change, private)?)));
         }
-        Kind::SpawnFailed(failed) => about_thread(ThreadEvent::SpawnFailed {
+        Kind::SessionClosed(pb::SessionClosed {}) => return about_session(SessionEvent::Closed),
+        Kind::ThreadSpawned(spawned) => ThreadEvent::Spawned(Arc::new(stored_spawned(spawned, &private)?)),
+        Kind::SpawnFailed(failed) => ThreadEvent::SpawnFailed {
             agent_type: failed.agent_type,
             agent_name: failed.agent_name,
             reason: failed.reason,
             message: failed.message,
-        }),
-        Kind::ThreadAdmitted(pb::ThreadAdmitted {}) => about_thread(ThreadEvent::Admitted),
-        Kind::ThreadPlaced(placed) => about_thread(ThreadEvent::Placed {
+        },
+        Kind::ThreadAdmitted(pb::ThreadAdmitted {}) => ThreadEvent::Admitted,
+        Kind::ThreadPlaced(placed) => ThreadEvent::Placed {
             runner: RunnerId::new(placed.runner_id),
             generation: Generation::new(placed.generation),
-        }),
-        Kind::InputQueued(queued) => about_thread(ThreadEvent::InputQueued {
+        },
+        Kind::InputQueued(queued) => ThreadEvent::InputQueued {
             number: InputNumber::new(queued.number),
             input: stored_content(queued.input, "the input")?,
             from: stored_actor(&queued.from)?,
             steers: queued.steers,
             result_repairs: queued.result_repairs,
-        }),
-        Kind::TurnDispatched(dispatched) => about_thread(turn_dispatched(dispatched)?),
-        Kind::TurnStarted(started) => about_thread(ThreadEvent::TurnStarted {
+        },
+        Kind::TurnDispatched(dispatched) => turn_dispatched(dispatched)?,
+        Kind::TurnStarted(started) => ThreadEvent::TurnStarted {
             turn: Turn::new(started.turn),
             generation: Generation::new(started.generation),
             report: ReportSequence::new(started.report_sequence),
-        }),
-        Kind::InputDelivered(delivered) => about_thread(ThreadEvent::InputDelivered {
+        },
+        Kind::InputDelivered(delivered) => ThreadEvent::InputDelivered {
             number: InputNumber::new(delivered.number),
             turn: Turn::new(delivered.turn),
             generation: Generation::new(delivered.generation),
             report: ReportSequence::new(delivered.report_sequence),
-        }),
-        Kind::InterruptRequested(requested) => about_thread(ThreadEvent::InterruptRequested {
+        },
+        Kind::InterruptRequested(requested) => ThreadEvent::InterruptRequested {
             turn: Turn::new(requested.turn),
             reason: requested.reason,
-        }),
-        Kind::TurnEnded(ended) => about_thread(turn_ended(ended, &private)?),
-        Kind::ResultReported(reported) => about_thread(ThreadEvent::ResultReported {
+        },
+        Kind::TurnEnded(ended) => turn_ended(ended, &private)?,
+        Kind::ResultReported(reported) => ThreadEvent::ResultReported {
             turn: Turn::new(reported.turn),
             result: stored_content(reported.result, "a result")?,
-        }),
-        Kind::NoteSet(set) => about_thread(ThreadEvent::NoteSet(set.thread_note)),
-        Kind::ConditionChanged(changed) => about_thread(ThreadEvent::ConditionChanged {
+        },
+        Kind::NoteSet(set) => ThreadEvent::NoteSet(set.thread_note),
+        Kind::ConditionChanged(changed) => ThreadEvent::ConditionChanged {
             kind: ConditionKind::from_number(changed.kind)?,
             active: changed.active,
             reason: changed.reason,
-        }),
-        Kind::UsageRecorded(recorded) => about_thread(ThreadEvent::UsageRecorded {
+        },
+        Kind::UsageRecorded(recorded) => ThreadEvent::UsageRecorded {
             generation: Generation::new(recorded.generation),
             usage: stored_usage(recorded.usage)?,
-        }),
-        Kind::BudgetUpdated(updated) => {
-            about_thread(ThreadEvent::BudgetUpdated(stored_budget(updated.budget, &private)?))
-        }
-        Kind::ArtifactRecorded(recorded) => about_thread(artifact_recorded(recorded)?),
-        Kind::ToolDenied(denied) => about_thread(ThreadEvent::ToolDenied {
+        },
+        Kind::BudgetUpdated(updated) => ThreadEvent::BudgetUpdated(stored_budget(updated.budget, &private)?),
+        Kind::ArtifactRecorded(recorded) => artifact_recorded(recorded)?,
+        Kind::ToolDenied(denied) => ThreadEvent::ToolDenied {
             tool: denied.tool,
             reason: denied.reason,
             count: denied.count,
-        }),
-        Kind::CloseRequested(requested) => about_thread(ThreadEvent::CloseRequested(fence(requested)?)),
-        Kind::ThreadClosed(closed) => about_thread(ThreadEvent::Closed {
+        },
+        Kind::CloseRequested(requested) => ThreadEvent::CloseRequested(fence(requested)?),
+        Kind::ThreadClosed(closed) => ThreadEvent::Closed {
             forced: closed.forced,
             reason: closed.reason,
-        }),
-        Kind::ThreadResumed(resumed) => {
-            about_thread(ThreadEvent::Resumed(Box::new(thread_resumed(resumed, &private)?)))
-        }
-        Kind::EdgeCreated(created) => about_thread(ThreadEvent::EdgeCreated(stored_edge(required(
-            created.edge,
-            "the edge",
-        )?)?)),
-        Kind::EdgeDeleted(deleted) => {
-            about_thread(ThreadEvent::EdgeDeleted(stored_text(&deleted.edge_id, "an edge's id")?))
-        }
+        },
+        Kind::ThreadResumed(resumed) => ThreadEvent::Resumed(Box::new(thread_resumed(resumed, &private)?)),
+        Kind::EdgeCreated(created) => ThreadEvent::EdgeCreated(stored_edge(required(created.edge, "the edge")?)?),
+        Kind::EdgeDeleted(deleted) => ThreadEvent::EdgeDeleted(stored_text(&deleted.edge_id, "an edge's id")?),
         Kind::HandoffSent(sent) => {
             let handoff = stored_handoff(required(sent.handoff, "the handoff")?)?;
-            about_thread(ThreadEvent::HandoffSent(Box::new(handoff)))
+            ThreadEvent::HandoffSent(Box::new(handoff))
         }
-        Kind::MailAcknowledged(acknowledged) => about_thread(ThreadEvent::MailAcknowledged(Sequence::new(
-            acknowledged.up_to_sequence,
-        ))),
-        Kind::GroupCreated(created) => about_thread(ThreadEvent::GroupCreated {
+        Kind::MailAcknowledged(acknowledged) => {
+            ThreadEvent::MailAcknowledged(Sequence::new(acknowledged.up_to_sequence))
+        }
+        Kind::GroupCreated(created) => ThreadEvent::GroupCreated {
             spec: group::stored_spec(required(created.spec, "a group's properties")?, &private)?,
             approval: stored_text_or_none(&created.approval_id, "an approval's id")?,
-        }),
-        Kind::GroupUpdated(updated) => about_thread(ThreadEvent::GroupUpdated {
+        },
+        Kind::GroupUpdated(updated) => ThreadEvent::GroupUpdated {
             group: stored_text(&updated.group_id, "a group's id")?,
             limits: group::stored_limits(required(updated.limits, "a group's limits")?),
-        }),
-        Kind::GroupItemEnded(ended) => about_thread(ThreadEvent::GroupItemEnded {
+        },
+        Kind::GroupItemEnded(ended) => ThreadEvent::GroupItemEnded {
             item: ItemRef {
                 group: stored_text(&ended.group_id, "a group's id")?,
                 item: ended.item,
             },
             outcome: ItemOutcome::from_number(ended.outcome)?,
             reason: ended.reason,
-        }),
-        Kind::GroupEnding(ending) => about_thread(ThreadEvent::GroupEnding {
+        },
+        Kind::GroupEnding(ending) => ThreadEvent::GroupEnding {
             group: stored_text(&ending.group_id, "a group's id")?,
             outcome: group::stored_outcome(ending.outcome)?,
             reason: ending.reason,
-        }),
-        Kind::GroupEnded(ended) => about_thread(ThreadEvent::GroupEnded {
+        },
+        Kind::GroupEnded(ended) => ThreadEvent::GroupEnded {
             group: stored_text(&ended.group_id, "a group's id")?,
             outcome: group::stored_outcome(ended.outcome)?,
             table: Box::new(group::stored_table(&ended.artifact_id, ended.table)?),
             reason: ended.reason,
-        }),
-        Kind::GroupRetried(retried) => about_thread(ThreadEvent::GroupRetried(stored_text(
-            &retried.group_id,
-            "a group's id",
-        )?)),
-        Kind::ApprovalRequested(requested) => about_thread(ThreadEvent::ApprovalRequested {
+        },
+        Kind::GroupRetried(retried) => ThreadEvent::GroupRetried(stored_text(&retried.group_id, "a group's id")?),
+        Kind::ApprovalRequested(requested) => ThreadEvent::ApprovalRequested {
             approval: stored_text(&requested.approval_id, "an approval's id")?,
             kind: ApprovalKind::from_number(requested.kind)?,
             subject: requested.subject,
             deadline: optional_time(requested.deadline, "the deadline")?,
             edge: requested.edge.map(stored_edge).transpose()?,
             call: stored_call(&requested.call_sha256, requested.content)?,
-        }),
-        Kind::ApprovalResolved(resolved) => about_thread(ThreadEvent::ApprovalResolved {
+        },
+        Kind::ApprovalResolved(resolved) => ThreadEvent::ApprovalResolved {
             approval: stored_text(&resolved.approval_id, "an approval's id")?,
             decision: ApprovalDecision::from_number(resolved.decision)?,
             by: stored_actor(&resolved.by)?,
             reason: resolved.reason,
-        }),
+        },
+    };
+    match thread {
+        Some(id) => Ok(Event::Thread(id, event)),
+        None => Err(malformed("an event about a thread names none")),
     }
 }
 

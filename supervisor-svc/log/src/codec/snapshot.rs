@@ -174,24 +174,6 @@ struct Tables<'s> {
     notes: Table<'s, str, String>,
 }
 
-impl<'s> Tables<'s> {
-    fn policy(&mut self, policy: &'s Policy) -> u32 {
-        self.policies.place(policy, policy::to_proto)
-    }
-
-    fn role(&mut self, role: &'s Role) -> u32 {
-        self.roles.place(role, spawned::role_to_pb)
-    }
-
-    fn settled(&mut self, settled: &'s Settled) -> u32 {
-        self.settled.place(settled, settlement_to_store)
-    }
-
-    fn note(&mut self, note: &'s str) -> u32 {
-        self.notes.place(note, str::to_owned)
-    }
-}
-
 /// Values, each with its place, and their messages in the order of their places.
 struct Table<'s, T: ?Sized, M> {
     places: HashMap<&'s T, u32>,
@@ -259,20 +241,20 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         thread: id_bytes(thread.id),
         parent: spawned.parent.map(id_bytes).unwrap_or_default(),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
-        role: tables.role(&spawned.role),
+        role: tables.roles.place(&spawned.role, spawned::role_to_pb),
         spawned_private: non_empty(zero_bounds(spawned.budget)),
-        spawned_policy: tables.policy(&spawned.effective),
-        spawned_grant: tables.policy(&spawned.grant),
-        spawned_note: tables.note(&spawned.note),
+        spawned_policy: tables.policies.place(&spawned.effective, policy::to_proto),
+        spawned_grant: tables.policies.place(&spawned.grant, policy::to_proto),
+        spawned_note: tables.notes.place(&spawned.note, str::to_owned),
         spawn_sequence: thread.spawn_sequence.get(),
         created: Some(thread.created.get()),
         status: Some(status_to_store(&thread.status, tables)),
         since: Some(thread.since.get()),
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
-        note_place: tables.note(&thread.note),
-        policy: tables.policy(&thread.effective),
-        grant: tables.policy(&thread.grant),
+        note_place: tables.notes.place(&thread.note, str::to_owned),
+        policy: tables.policies.place(&thread.effective, policy::to_proto),
+        grant: tables.policies.place(&thread.grant, policy::to_proto),
         sandbox: thread.sandbox.number(),
         budget: bounded(thread.budget).map(Box::new),
         budget_private: non_empty(zero_bounds(thread.budget)),
@@ -447,7 +429,7 @@ fn status_to_store<'s>(status: &'s Status, tables: &mut Tables<'s>) -> store::St
 
 fn settled_to_store<'s>(settled: &'s Settled, tables: &mut Tables<'s>) -> store::StatusState {
     store::StatusState {
-        settled: tables.settled(settled),
+        settled: tables.settled.place(settled, settlement_to_store),
         ..store::StatusState::default()
     }
 }

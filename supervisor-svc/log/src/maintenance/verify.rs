@@ -213,7 +213,7 @@ fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progr
         for session in page {
             // The session may have been deleted in the meantime.
             if let Some(stored) = log.session(session)? {
-                report.add(check(&stored));
+                check(report, &stored);
                 tell(Progress::Sessions {
                     checked: report.sessions,
                     of: of.max(report.sessions),
@@ -233,23 +233,6 @@ impl Report {
             path,
             sessions,
             first: fault.unwrap_or_default(),
-        }
-    }
-
-    fn add(&mut self, check: Check) {
-        self.sessions += 1;
-        self.events += check.events;
-        self.contents += check.contents;
-        self.entries += check.entries;
-        self.bytes += check.bytes;
-        self.not_kept += check.not_kept;
-        self.left_out += check.left_out;
-        if let Some(first) = check.first {
-            self.faults.push(Fault {
-                session: check.session,
-                first,
-                problems: check.problems,
-            });
         }
     }
 }
@@ -286,37 +269,29 @@ enum Keeping {
 }
 
 /// The check of one session under way.
-struct Check {
+struct Check<'r> {
+    report: &'r mut Report,
     session: SessionId,
     head: Head,
     /// The last record that was read or reported missing. Records up to `oldest` may be missing.
     seen: Sequence,
     fold: Fold,
     named: BTreeMap<Digest, Named>,
-    events: u64,
-    contents: u64,
-    entries: u64,
-    bytes: u64,
-    not_kept: u64,
-    left_out: u64,
     first: Option<Problem>,
     problems: u64,
 }
 
-fn check(stored: &SessionLog<'_>) -> Check {
-    let head = stored.head();
+/// Checks a session and adds what it finds to the report.
+fn check(report: &mut Report, stored: &SessionLog<'_>) {
+    let (session, head) = (stored.id(), stored.head());
+    report.sessions += 1;
     let mut check = Check {
-        session: stored.id(),
+        report,
+        session,
         head,
         seen: head.oldest,
         fold: Fold::Before,
         named: BTreeMap::new(),
-        events: 0,
-        contents: 0,
-        entries: 0,
-        bytes: 0,
-        not_kept: 0,
-        left_out: 0,
         first: None,
         problems: 0,
     };
@@ -333,18 +308,24 @@ fn check(stored: &SessionLog<'_>) -> Check {
     }
     match stored.check_transcripts() {
         Ok((entries, bytes)) => {
-            check.entries = entries;
-            check.bytes += bytes;
+            check.report.entries += entries;
+            check.report.bytes += bytes;
         }
         Err(error) => check.failed(error),
     }
     if let Err(error) = stored.check_requests() {
         check.failed(error);
     }
-    check
+    if let Some(first) = check.first {
+        check.report.faults.push(Fault {
+            session,
+            first,
+            problems: check.problems,
+        });
+    }
 }
 
-impl Check {
+impl Check<'_> {
     fn problem(&mut self, problem: Problem) {
         self.problems += 1;
         self.first.get_or_insert(problem);
@@ -372,8 +353,8 @@ impl Check {
 
     fn record(&mut self, record: &RawRecord) {
         let sequence = record.sequence;
-        self.events += 1;
-        self.bytes += record.bytes.len() as u64;
+        self.report.events += 1;
+        self.report.bytes += record.bytes.len() as u64;
         if sequence > self.head.sequence {
             self.problem(Problem::Beyond {
                 found: sequence,
@@ -455,8 +436,8 @@ impl Check {
 
     fn content(&mut self, content: &RawContent) {
         let (named_by, found) = (content.digest, content.bytes.len() as u64);
-        self.contents += 1;
-        self.bytes += found;
+        self.report.contents += 1;
+        self.report.bytes += found;
         let named = self.named.remove(&named_by);
         if !content.is_intact {
             self.problem(Problem::SideChanged(Side::Content(named_by)));
@@ -478,8 +459,8 @@ impl Check {
     fn missing_contents(&mut self) {
         for (digest, named) in std::mem::take(&mut self.named) {
             match named.keeping {
-                Keeping::NotAskedFor => self.not_kept += 1,
-                Keeping::LeftOut => self.left_out += 1,
+                Keeping::NotAskedFor => self.report.not_kept += 1,
+                Keeping::LeftOut => self.report.left_out += 1,
                 Keeping::Kept => self.problem(Problem::NoContent {
                     digest,
                     sequence: named.sequence,

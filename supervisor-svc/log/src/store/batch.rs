@@ -164,7 +164,7 @@ impl Batch {
     }
 
     /// The bytes that the batch carries.
-    pub(super) fn weight(&self) -> usize {
+    fn weight(&self) -> usize {
         let records = self.records.iter().map(|record| record.bytes.len());
         let contents = self.contents.iter().map(|content| content.bytes.len());
         let requests = self
@@ -176,11 +176,11 @@ impl Batch {
         all.fold(0, usize::saturating_add)
     }
 
-    /// Checks sizes, counts and the numbering.
+    /// Checks sizes, counts and the numbering. Returns the bytes that the batch carries.
     ///
     /// # Errors
     /// The first rule that the batch breaks.
-    pub(super) fn check(&self) -> Result<(), Invalid> {
+    pub(super) fn check(&self) -> Result<usize, Invalid> {
         at_most_items("records", self.records.len())?;
         at_most_items("contents", self.contents.len())?;
         at_most_items("marks", self.marks.len())?;
@@ -217,7 +217,7 @@ impl Batch {
     ///
     /// # Errors
     /// As [`check`](Self::check), or that it expects a head.
-    pub(super) fn check_first(&self, key: Option<&CreationKey>) -> Result<(), Invalid> {
+    pub(super) fn check_first(&self, key: Option<&CreationKey>) -> Result<usize, Invalid> {
         if self.expected != Sequence::ZERO {
             return Err(Invalid::NotFirst {
                 expected: self.expected,
@@ -231,29 +231,30 @@ impl Batch {
     }
 }
 
-/// Checks a snapshot's size.
+/// Checks a snapshot's size, and returns it in bytes.
 ///
 /// # Errors
 /// [`Invalid::TooLarge`].
-pub(super) fn check_snapshot(snapshot: &Snapshot) -> Result<(), Invalid> {
+pub(super) fn check_snapshot(snapshot: &Snapshot) -> Result<usize, Invalid> {
     at_most_bytes("snapshot", snapshot.bytes.len(), MAX_SNAPSHOT_BYTES)
 }
 
-/// Checks a summary's size.
+/// Checks a summary's size, and returns it in bytes.
 ///
 /// # Errors
 /// [`Invalid::TooLarge`].
-pub(super) fn check_summary(bytes: &Bytes) -> Result<(), Invalid> {
+pub(super) fn check_summary(bytes: &Bytes) -> Result<usize, Invalid> {
     at_most_bytes("summary", bytes.len(), MAX_SUMMARY_BYTES)
 }
 
-/// Checks a cursor's size.
+/// Checks a cursor's size, and returns it in bytes.
 ///
 /// # Errors
 /// [`Invalid::TooLarge`].
-pub(super) fn check_cursor(key: &CursorKey, value: Option<&Bytes>) -> Result<(), Invalid> {
-    at_most_bytes("cursor's name", key.name.len(), MAX_KEY_BYTES)?;
-    at_most_bytes("cursor", value.map_or(0, Bytes::len), MAX_CURSOR_BYTES)
+pub(super) fn check_cursor(key: &CursorKey, value: Option<&Bytes>) -> Result<usize, Invalid> {
+    let name = at_most_bytes("cursor's name", key.name.len(), MAX_KEY_BYTES)?;
+    let value = at_most_bytes("cursor", value.map_or(0, Bytes::len), MAX_CURSOR_BYTES)?;
+    Ok(name + value)
 }
 
 fn at_most_items(what: &'static str, count: usize) -> Result<(), Invalid> {
@@ -268,11 +269,11 @@ fn at_most_items(what: &'static str, count: usize) -> Result<(), Invalid> {
     }
 }
 
-fn at_most_bytes(what: &'static str, bytes: usize, max: usize) -> Result<(), Invalid> {
+fn at_most_bytes(what: &'static str, bytes: usize, max: usize) -> Result<usize, Invalid> {
     if bytes > max {
         Err(Invalid::TooLarge { what, bytes, max })
     } else {
-        Ok(())
+        Ok(bytes)
     }
 }
 

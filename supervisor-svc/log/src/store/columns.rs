@@ -2,7 +2,10 @@
 
 use supervisor_core::time::UnixMillis;
 
-use super::{batch::CursorKey, limits::MAX_PAGE};
+use super::{
+    batch::{CursorKey, RequestKey},
+    limits::MAX_PAGE,
+};
 
 /// Converts a number to its column type. Numbers beyond the column's range saturate.
 pub(super) fn integer(number: u64) -> i64 {
@@ -22,6 +25,15 @@ pub(super) fn page(limit: usize) -> i64 {
 /// A bound of a statement.
 pub(super) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Returns the scope and the request id at which the requests after a key begin. No text sorts between a text and the same
+/// text followed by a NUL, and none sorts before two empty texts.
+pub(super) fn first_request(after: Option<&RequestKey>) -> (&str, String) {
+    match after {
+        Some(key) => (&key.scope, format!("{}\0", key.request_id)),
+        None => ("", String::new()),
+    }
 }
 
 /// The session's part of a cursor's key; empty for a cursor that belongs to none.

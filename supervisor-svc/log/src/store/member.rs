@@ -1,39 +1,7 @@
 //! Members: the processes that share one log, and the ownership of sessions.
 
-use std::fmt;
-
 use supervisor_core::ids::Epoch;
-use uuid::Uuid;
-
-/// The identity of a process that uses the log. Each start has a new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(Uuid);
-
-impl MemberId {
-    /// Returns a new id.
-    #[must_use]
-    pub fn new_random() -> Self {
-        Self(Uuid::new_v4())
-    }
-
-    /// Returns the id with this value.
-    #[must_use]
-    pub const fn from_uuid(id: Uuid) -> Self {
-        Self(id)
-    }
-
-    /// Returns the value.
-    #[must_use]
-    pub const fn as_uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl fmt::Display for MemberId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use supervisor_core::ids::MemberId;
 
 /// How a process introduces itself to the others.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@ mod columns;
 mod error;
 pub mod limits;
 mod member;
-mod memory;
 mod postgres;
 mod queue;
 mod sqlite;
@@ -43,11 +42,10 @@ pub use self::{
         ImportError, Invalid, InvalidUrl, OpenError, PostgresError, ReadError, Refusal, RotateError, Side, WriteError,
     },
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, MemberState, NewMember},
-    memory::MemoryStore,
     postgres::{PostgresOptions, PostgresStore},
     sqlite::{
-        Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of, changed_at,
-        compact, copy,
+        Compacted, LogReader, MaintainError, MemoryStore, RawContent, RawRecord, SessionLog, SqliteStore, bytes_of,
+        changed_at, compact, copy,
     },
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery},
 };
@@ -60,6 +58,12 @@ pub const DATABASE: &str = "troupe.db";
 
 /// The agreed value that has the keys of threads' tokens ([`EventStore::agree`]).
 pub const TOKEN_KEYS: &str = "token_keys";
+
+/// A call that reads.
+pub type ReadFuture<'a, T> = BoxFuture<'a, Result<T, ReadError>>;
+
+/// A call that writes.
+pub type WriteFuture<'a, T> = BoxFuture<'a, Result<T, WriteError>>;
 
 /// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means that much.
 ///
@@ -79,27 +83,27 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// [`WriteError::Mismatch`] if the session already exists under another key or without one. Otherwise the errors
     /// of [`append`](Self::append).
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>>;
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> WriteFuture<'_, Created>;
 
     /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
     ///
     /// # Errors
     /// See [`WriteError`]: with all but [`WriteError::Unknown`] the batch surely did not happen.
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>>;
+    fn append(&self, batch: Batch) -> WriteFuture<'_, ()>;
 
     /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced. A
     /// session that another member owns is not claimed.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session. [`Refusal::NotMember`] if this process is not an active member.
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>>;
+    fn claim(&self, session: SessionId) -> WriteFuture<'_, Claim>;
 
     /// Ends the ownership of a session in this epoch, so that any member can claim it. Has no effect on a session that
     /// this process does not own.
     ///
     /// # Errors
     /// See [`WriteError`].
-    fn release(&self, _session: SessionId, _epoch: Epoch) -> BoxFuture<'_, Result<(), WriteError>> {
+    fn release(&self, _session: SessionId, _epoch: Epoch) -> WriteFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
 
@@ -108,7 +112,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`WriteError`].
-    fn hand_over(&self, _session: SessionId, _epoch: Epoch, _to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
+    fn hand_over(&self, _session: SessionId, _epoch: Epoch, _to: MemberId) -> WriteFuture<'_, bool> {
         Box::pin(ready(Ok(false)))
     }
 
@@ -127,7 +131,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn agree(&self, _key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
+    fn agree(&self, _key: &'static str, proposal: String) -> ReadFuture<'_, String> {
         Box::pin(ready(Ok(proposal)))
     }
 
@@ -135,14 +139,14 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>>;
+    fn database(&self) -> ReadFuture<'_, DatabaseInfo>;
 
     /// Makes this process a member, which can then claim and create sessions. Removes an older member with the same
     /// name.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn join(&self, _member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
+    fn join(&self, _member: NewMember) -> ReadFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
 
@@ -150,7 +154,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn beat(&self, _beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
+    fn beat(&self, _beat: Beat) -> ReadFuture<'_, Option<Vec<Member>>> {
         Box::pin(ready(Ok(Some(Vec::new()))))
     }
 
@@ -159,7 +163,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn remove_member(&self, _member: MemberId, _beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
+    fn remove_member(&self, _member: MemberId, _beats: u64) -> ReadFuture<'_, bool> {
         Box::pin(ready(Ok(false)))
     }
 
@@ -168,7 +172,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the snapshot is too large or
     /// ahead of the head.
-    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>>;
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> WriteFuture<'_, ()>;
 
     /// Updates the marks according to `evidence`, then removes records up to and including `until`, at most
     /// [`limits::MAX_COMPACTED`]. Marked records are retained. Returns the number of removed records. Repeat the call
@@ -178,30 +182,20 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if its snapshot doesn't include
     /// `until`.
-    fn compact(
-        &self,
-        session: SessionId,
-        until: Sequence,
-        evidence: Evidence,
-    ) -> BoxFuture<'_, Result<u64, WriteError>>;
+    fn compact(&self, session: SessionId, until: Sequence, evidence: Evidence) -> WriteFuture<'_, u64>;
 
     /// Stores a session's summary as of a record, in place of the previous one.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the summary is too large.
-    fn put_summary(
-        &self,
-        session: SessionId,
-        sequence: Sequence,
-        bytes: Bytes,
-    ) -> BoxFuture<'_, Result<(), WriteError>>;
+    fn put_summary(&self, session: SessionId, sequence: Sequence, bytes: Bytes) -> WriteFuture<'_, ()>;
 
     /// Sets a cursor, or removes it with `None`.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if the key names a session that doesn't exist, [`WriteError::Invalid`] if the key or
     /// the value is too large.
-    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>>;
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> WriteFuture<'_, ()>;
 
     /// Deletes a session with all of its data: records, contents, transcripts, requests, snapshot, cursors and its
     /// creation key.
@@ -210,14 +204,14 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// See [`WriteError`].
-    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>>;
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> WriteFuture<'_, bool>;
 
     /// Forgets requests and keys of creation that expired at or before `now`, at most [`limits::MAX_FORGOTTEN`] of each
     /// kind. Answers how many; call again while it isn't zero.
     ///
     /// # Errors
     /// See [`WriteError`].
-    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>>;
+    fn forget_requests(&self, now: UnixMillis) -> WriteFuture<'_, u64>;
 
     /// Appends entries to a thread's transcript and numbers them. Texts are left out while the transcripts of the
     /// session have more than `session_bytes`.
@@ -235,20 +229,19 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if one does not match its checksum.
-    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>>;
+    fn transcript(&self, query: TranscriptQuery) -> ReadFuture<'_, Vec<StoredEntry>>;
 
     /// Returns the number of the entry before the last `count` entries that the query selects; 0 if there are no more.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>>;
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> ReadFuture<'_, u64>;
 
     /// Returns a text that is too long for a listing, with the threads that have it, at most [`limits::MAX_PAGE`].
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it does not match its digest.
-    fn transcript_text(&self, session: SessionId, digest: Digest)
-    -> BoxFuture<'_, Result<Option<LongText>, ReadError>>;
+    fn transcript_text(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<LongText>>;
 
     /// Closes the store: accepted writes become durable, later writes get [`Refusal::Closed`]. Completes when that is
     /// done. A second call is harmless. Dropping the store has the same effect, but blocks the dropping thread until
@@ -259,7 +252,7 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>>;
+    fn head(&self, session: SessionId) -> ReadFuture<'_, Option<Head>>;
 
     /// Returns the records after `after`, in order and without a gap. A page is shorter than the maximum only at the
     /// end of the log. The page is empty if there are no more records or no such session.
@@ -267,12 +260,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// # Errors
     /// [`ReadError::Corrupt`] names the first record that is missing or does not match its checksum. In this case, no
     /// records of the page are returned. [`ReadError::Compacted`] if records after `after` were compacted.
-    fn read(
-        &self,
-        session: SessionId,
-        after: Sequence,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
+    fn read(&self, session: SessionId, after: Sequence, limit: usize) -> ReadFuture<'_, Vec<StoredRecord>>;
 
     /// Returns the marked records of a session after `after`, in order. If a thread is given, returns only its
     /// records.
@@ -286,25 +274,25 @@ pub trait EventStore: Send + Sync + 'static {
         thread: Option<ThreadId>,
         after: Sequence,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>>;
+    ) -> ReadFuture<'_, Vec<StoredRecord>>;
 
     /// A content of a session.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
-    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>>;
+    fn content(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<Bytes>>;
 
     /// A session's snapshot.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum; the log can be replayed without it.
-    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>>;
+    fn snapshot(&self, session: SessionId) -> ReadFuture<'_, Option<Snapshot>>;
 
     /// Returns a stored request, even if it has expired but is not deleted yet.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
-    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>>;
+    fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>>;
 
     /// A session's remembered requests in the order of their keys, after `after`.
     ///
@@ -315,48 +303,42 @@ pub trait EventStore: Send + Sync + 'static {
         session: SessionId,
         after: Option<RequestKey>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>>;
+    ) -> ReadFuture<'_, Vec<RequestRecord>>;
 
     /// What a creator's request id created, even if it has expired and isn't forgotten yet.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>>;
+    fn creation(&self, creator: String, request_id: String) -> ReadFuture<'_, Option<Creation>>;
 
     /// The session that a thread belongs to.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>>;
+    fn session_of(&self, thread: ThreadId) -> ReadFuture<'_, Option<SessionId>>;
 
     /// The sessions in the order of their ids, after `after`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>>;
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionId>>;
 
     /// The sessions, newest id first, before `before`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn summaries(&self, before: Option<SessionId>, limit: usize)
-    -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>>;
+    fn summaries(&self, before: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionEntry>>;
 
     /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
     /// `after`. Sessions of other members are left out.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn due_before(
-        &self,
-        time: UnixMillis,
-        after: Option<Due>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>>;
+    fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> ReadFuture<'_, Vec<Due>>;
 
     /// A cursor's value.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>>;
+    fn cursor(&self, key: CursorKey) -> ReadFuture<'_, Option<Bytes>>;
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod codec;
+mod events;
 #[cfg(target_os = "linux")]
 mod faults;
 mod maintenance;

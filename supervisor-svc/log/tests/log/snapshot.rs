@@ -1,273 +1,36 @@
 //! Snapshots: a written snapshot is read back equal, for any session. Invalid snapshots are rejected without guesses.
 
-use std::{collections::BTreeMap, env, fs, path::Path, sync::Arc, time::Duration};
+use std::{env, fs, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use prost::Message as _;
 use supervisor_core::{
-    content::ContentRef,
-    event::{
-        ApprovalDecision, ApprovalKind, CallDetails, CloseCause, ConditionKind, Dialect, Edge, EdgeKind, Event,
-        Expectation, Fence, Handoff, OutputDigests, PromptExtent, Recorded, Role, Scope, SessionEvent, SettingsChange,
-        Spawned, TemplateSource, ThreadEvent, ValueOrigin,
-    },
+    event::{ApprovalDecision, ConditionKind, Event, Recorded, SessionEvent, SettingsChange, ThreadEvent},
     evolve::{evolve, open},
-    ids::{
-        ApprovalId, Digest, EdgeId, Generation, HandoffId, InputNumber, ReportSequence, RunnerId, Sequence, SessionId,
-        Turn,
-    },
+    ids::{ApprovalId, Generation, Sequence, SessionId, Turn},
     principal::Actor,
-    settings::{
-        ApprovalTimeoutAction, Budget, ClosePolicy, Currency, EdgeManagement, Limits, Mode, NotificationKind,
-        Orchestration, PromptLog, RestartPolicy, Sandbox, Settings, SlotRelease, StallRule, TranscriptLog, Usage,
-        WakePolicy, Webhook,
-    },
+    settings::{Usage, Webhook},
     state::{mailbox::Body, session::Session, thread::LatestTurn, webhook::WebhookStart},
-    status::{Settled, Status, StatusKind},
+    status::{Settled, Status},
     time::UnixMillis,
 };
 use supervisor_log::codec::{DecodeError, decode_snapshot, encode_snapshot};
-use tool_policy::{Inheritance, Layer, MatchMode, Policy};
 use troupe_proto::store::v1 as store;
 use uuid::Uuid;
 
-use crate::samples::{at, session, thread};
+use crate::{
+    events::{
+        BUSY, ROOT, RUNNING, asked, dispatched, edge, ended, fence, handoff, placed, queued, settings, spawned,
+        started, usage,
+    },
+    samples::{at, session, thread},
+};
 
-const ROOT: u128 = 9;
-/// Settled once, restarted, told a lot, and under a fence.
-const BUSY: u128 = 5;
-/// In the middle of a turn.
-const RUNNING: u128 = 7;
 /// Closed after a turn that ended without a word.
 const CLOSED: u128 = 3;
 
-// ---- a session that holds something of everything ----
-
-fn content(number: u8) -> ContentRef {
-    ContentRef {
-        digest: Digest::from_bytes([number; 32]),
-        size: u64::from(number),
-        preview: format!("content {number}"),
-    }
-}
-
-fn layer(origin: &str, deny: &str) -> Layer {
-    Layer {
-        origin: origin.to_owned(),
-        mode: MatchMode::GlobIgnoreCase,
-        allow: Vec::new(),
-        deny: vec![deny.to_owned()],
-    }
-}
-
-/// A budget with bounds of nothing at all, which are not the same as none.
-const NOTHING: Budget = Budget {
-    tokens: Some(0),
-    turns: Some(0),
-    wall_time: Some(Duration::ZERO),
-    cost: Some(0),
-};
-
-fn usage(turns: u32) -> Usage {
-    Usage {
-        input_tokens: 11,
-        cached_input_tokens: 7,
-        output_tokens: 5,
-        turns,
-        wall_time: Duration::new(3, 1),
-        cost: 13,
-        unpriced_tokens: 17,
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        currency: Currency::USD,
-        cwd: String::from("/project"),
-        workspace_digest: String::from("digest"),
-        workspace: Some(content(7)),
-        limits: Limits {
-            max_depth: 3,
-            ..Limits::default()
-        },
-        slot_release: SlotRelease::Close,
-        budget: NOTHING,
-        mode: Mode::Planning,
-        orchestration: Orchestration::Auto,
-        edge_management: EdgeManagement::SelfOnly,
-        orchestrators: vec![String::from("lead")],
-        approve_orchestrators: true,
-        prompt_log: PromptLog::Hashes,
-        transcript: TranscriptLog::Tools,
-        approval_timeout: Duration::from_secs(90),
-        on_approval_timeout: ApprovalTimeoutAction::Keep,
-        restart_policy: RestartPolicy::OnLost,
-        policy_inheritance: Inheritance::Ceiling,
-        tool_ceiling: Some(layer("ceiling", "web_*")),
-        approve_tools: vec![String::from("exec_*")],
-        webhooks: vec![Webhook {
-            url: String::from("https://example.org/hook"),
-            kinds: vec![NotificationKind::Stalled],
-            secret: String::from("secret"),
-        }],
-        labels: BTreeMap::from([(String::from("team"), String::from("red"))]),
-        runner_labels: BTreeMap::from([(String::from("zone"), String::from("a"))]),
-        stall: StallRule {
-            repeats: 4,
-            silence: Duration::from_secs(70),
-        },
-        retention: Some(Duration::from_secs(60)),
-    }
-}
-
-fn spawned(parent: Option<u128>, alias: &str) -> Spawned {
-    let effective = Policy::compile(vec![layer("ceiling", "web_*"), layer("role \"worker\"", "exec_*")]).unwrap();
-    Spawned {
-        parent: parent.map(thread),
-        depth: u32::from(parent.is_some()),
-        first_status: StatusKind::PendingInit,
-        client_owned: false,
-        role: Arc::new(Role {
-            agent_type: String::from("worker"),
-            agent_name: String::from("fast"),
-            agent_description: String::from("works"),
-            model: String::from("model"),
-            reasoning_effort: String::from("high"),
-            provider: String::from("provider"),
-            origins: BTreeMap::from([(String::from("model"), ValueOrigin::Alias)]),
-            spawn_list: vec![String::from("scout")],
-            source: Some(TemplateSource {
-                scope: Scope::User,
-                dialect: Dialect::Profile,
-                path: String::from("/home/worker.md"),
-                digest: String::from("ab"),
-                shadowed: vec![String::from("/system/worker.md")],
-            }),
-            resolved: Some(content(1)),
-        }),
-        alias: alias.to_owned(),
-        label: String::from("label"),
-        note: "note".into(),
-        working_directory: "/project/a".into(),
-        sandbox: Sandbox::ReadOnly,
-        effective,
-        grant: Policy::unrestricted(),
-        edge_management: EdgeManagement::SelfOnly,
-        budget: NOTHING,
-        close_policy: ClosePolicy::FinishTurn,
-        wake_policy: WakePolicy::OnIdle,
-        input: Some(content(2)),
-        result_repairs: Some(0),
-        item: None,
-    }
-}
-
-fn placed(runner: &str, generation: u32) -> ThreadEvent {
-    ThreadEvent::Placed {
-        runner: RunnerId::new(runner),
-        generation: Generation::new(generation),
-    }
-}
-
-fn dispatched(turn: u32, generation: u32, inputs: &[u32], mail_up_to: u64) -> ThreadEvent {
-    ThreadEvent::TurnDispatched {
-        turn: Turn::new(turn),
-        generation: Generation::new(generation),
-        inputs: inputs.iter().copied().map(InputNumber::new).collect(),
-        blocks: Vec::new(),
-        whole: None,
-        extent: PromptExtent::Full,
-        mail_up_to: Sequence::new(mail_up_to),
-    }
-}
-
-fn started(turn: u32, generation: u32) -> ThreadEvent {
-    ThreadEvent::TurnStarted {
-        turn: Turn::new(turn),
-        generation: Generation::new(generation),
-        report: ReportSequence::new(1),
-    }
-}
-
-fn ended(turn: u32, generation: u32, message: &str) -> ThreadEvent {
-    ThreadEvent::TurnEnded {
-        turn: Turn::new(turn),
-        generation: Generation::new(generation),
-        outcome: Settled::Completed {
-            message: Some(message.to_owned()),
-            content: None,
-        },
-        usage: usage(1),
-        digests: Box::new(OutputDigests {
-            output: Some(Digest::from_bytes([4; 32])),
-            diff: Some(Digest::from_bytes([5; 32])),
-        }),
-        result_repair: false,
-        report: ReportSequence::new(2),
-    }
-}
-
-fn queued(number: u32) -> ThreadEvent {
-    ThreadEvent::InputQueued {
-        number: InputNumber::new(number),
-        input: content(3),
-        from: Actor::Service,
-        steers: number.is_multiple_of(2),
-        result_repairs: (number > 1).then_some(number),
-    }
-}
-
-fn asked(number: u128) -> ThreadEvent {
-    ThreadEvent::ApprovalRequested {
-        approval: ApprovalId::from_uuid(Uuid::from_u128(number)),
-        kind: ApprovalKind::Tool,
-        subject: String::from("Tool call: exec_command"),
-        deadline: Some(UnixMillis::new(90_000)),
-        edge: Some(edge()),
-        call: Some(Box::new(CallDetails {
-            digest: Digest::of(b"call"),
-            content: content(9),
-        })),
-    }
-}
-
-fn edge() -> Edge {
-    Edge {
-        id: EdgeId::from_uuid(Uuid::from_u128(20)),
-        from: thread(RUNNING),
-        to: thread(BUSY),
-        bidirectional: true,
-        kind: EdgeKind::Report,
-        label: String::from("results"),
-    }
-}
-
-fn handoff() -> Handoff {
-    Handoff {
-        id: HandoffId::from_uuid(Uuid::from_u128(21)),
-        from: thread(RUNNING),
-        to: thread(BUSY),
-        message: content(5),
-        structured: Some(content(6)),
-        artifacts: vec![(String::from("file"), String::from("notes.md"))],
-        verdict: Some((false, String::from("not yet"))),
-        expectation: Expectation::Required,
-        reply_to: Some(thread(ROOT)),
-        context_ref: String::from("issue"),
-    }
-}
-
-fn fence() -> Fence {
-    Fence {
-        reason: String::from("enough"),
-        cause: CloseCause::Eviction,
-        status_before: StatusKind::PendingInit,
-        deadline: UnixMillis::new(95_000),
-        close_policy: Some(ClosePolicy::Kill),
-    }
-}
-
+/// Returns a session that holds something of everything.
 fn full() -> Session {
     let busy = |event| Event::Thread(thread(BUSY), event);
     let running = |event| Event::Thread(thread(RUNNING), event);

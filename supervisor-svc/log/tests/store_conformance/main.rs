@@ -162,7 +162,7 @@ async fn head_of(store: &Store, session: SessionId) -> Option<u64> {
 }
 
 async fn on_memory<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
-    check(Arc::new(MemoryStore::new())).await;
+    check(Arc::new(MemoryStore::new().unwrap())).await;
 }
 
 async fn on_sqlite<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
@@ -212,7 +212,7 @@ async fn member_of(database: &Database, name: &str) -> Store {
 }
 
 async fn two_on_memory<F: Future<Output = ()>>(check: impl FnOnce([Store; 2]) -> F) {
-    let store = MemoryStore::new();
+    let store = MemoryStore::new().unwrap();
     let other = joined(store.another(), "two").await;
     check([joined(store, "one").await, other]).await;
 }

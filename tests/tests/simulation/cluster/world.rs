@@ -76,7 +76,7 @@ impl History {
 
 /// Simulates a seed, with or without the fence of the log.
 pub fn simulate(seed: u64, has_fence: bool) -> History {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(MemoryStore::new().unwrap());
     if !has_fence {
         store.remove_fence();
     }

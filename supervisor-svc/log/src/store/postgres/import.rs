@@ -47,7 +47,8 @@ pub(crate) async fn import(
     let connection = Connection::open(options).await?;
     let mut rows = 0;
     connection.run(BEGIN).await?;
-    if !connection.query(Statement::Sessions, &[&1_i64]).await?.is_empty() {
+    let any = connection.query(Statement::Sessions, &[&1_i64, &None::<Uuid>]).await?;
+    if !any.is_empty() {
         return Err(ImportError::Occupied {
             database: options.to_string(),
         });

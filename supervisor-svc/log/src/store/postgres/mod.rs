@@ -24,7 +24,7 @@ mod writer;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, ready};
+use futures::{TryFutureExt as _, future::BoxFuture};
 use supervisor_core::{
     ids::{Digest, Epoch, Sequence, SessionId, ThreadId},
     time::UnixMillis,
@@ -44,12 +44,12 @@ use self::{
     writer::Writer,
 };
 use crate::store::{
-    EventStore,
+    EventStore, ReadFuture, WriteFuture,
     batch::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{OpenError, ReadError, RotateError, WriteError},
+    error::{Invalid, OpenError, RotateError, WriteError},
     member::{Beat, Claim, DatabaseInfo, Member, MemberId, NewMember},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -79,7 +79,7 @@ impl PostgresStore {
     pub async fn open(options: PostgresOptions) -> Result<Self, OpenError> {
         let options = Arc::new(options);
         let log_id = schema::prepare(&options).await?;
-        let member = MemberId::new_random();
+        let member = MemberId::from_uuid(Uuid::new_v4());
         let writer = Writer::start(Arc::clone(&options), member).await?;
         Ok(Self {
             readers: Readers::open(options).await?,
@@ -110,23 +110,25 @@ impl PostgresStore {
     fn query<'a, T: Send + 'a>(
         &'a self,
         query: impl for<'c> Fn(&'c Connection) -> BoxFuture<'c, Result<T, QueryError>> + Send + Sync + 'a,
-    ) -> BoxFuture<'a, Result<T, ReadError>> {
+    ) -> ReadFuture<'a, T> {
         Box::pin(self.readers.run(query))
     }
 
     /// Makes a change and returns the number of rows that are gone.
-    async fn change(&self, weight: usize, work: Change) -> Result<u64, WriteError> {
-        match self.writer.change(weight, work).await? {
+    async fn change(&self, weight: Result<usize, Invalid>, work: Change) -> Result<u64, WriteError> {
+        match self.writer.change(weight?, work).await? {
             Changed::Rows(rows) => Ok(rows),
             Changed::Claim(_) => Ok(0),
         }
     }
 
-    fn write_batch(&self, kind: BatchKind, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
-        Box::pin(async move {
-            let weight = batch.weight();
-            outcome(self.writer.batch(weight, BatchWrite { kind, batch }).await?).await
-        })
+    async fn write_batch(
+        &self,
+        weight: Result<usize, Invalid>,
+        kind: BatchKind,
+        batch: Batch,
+    ) -> Result<Created, WriteError> {
+        outcome(self.writer.batch(weight?, BatchWrite { kind, batch }).await?).await
     }
 }
 
@@ -135,25 +137,21 @@ impl EventStore for PostgresStore {
         self.log_id
     }
 
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
-        match batch.check_first(key.as_ref()) {
-            Ok(()) => self.write_batch(BatchKind::Create(key), batch),
-            Err(invalid) => Box::pin(ready(Err(invalid.into()))),
-        }
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> WriteFuture<'_, Created> {
+        let weight = batch.check_first(key.as_ref());
+        Box::pin(self.write_batch(weight, BatchKind::Create(key), batch))
     }
 
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            batch.check()?;
-            self.write_batch(BatchKind::Append, batch).await.map(drop)
-        })
+    fn append(&self, batch: Batch) -> WriteFuture<'_, ()> {
+        let weight = batch.check();
+        Box::pin(self.write_batch(weight, BatchKind::Append, batch).map_ok(drop))
     }
 
-    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
+    fn database(&self) -> ReadFuture<'_, DatabaseInfo> {
         self.query(|connection| Box::pin(query::database(connection)))
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
+    fn claim(&self, session: SessionId) -> WriteFuture<'_, Claim> {
         Box::pin(async move {
             match self.writer.change(0, Change::Claim(session)).await? {
                 Changed::Claim(claim) => Ok(claim),
@@ -162,12 +160,13 @@ impl EventStore for PostgresStore {
         })
     }
 
-    fn release(&self, session: SessionId, epoch: Epoch) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move { self.change(0, Change::Release(session, epoch)).await.map(drop) })
+    fn release(&self, session: SessionId, epoch: Epoch) -> WriteFuture<'_, ()> {
+        Box::pin(self.change(Ok(0), Change::Release(session, epoch)).map_ok(drop))
     }
 
-    fn hand_over(&self, session: SessionId, epoch: Epoch, to: MemberId) -> BoxFuture<'_, Result<bool, WriteError>> {
-        Box::pin(async move { Ok(self.change(0, Change::HandOver(session, epoch, to)).await? > 0) })
+    fn hand_over(&self, session: SessionId, epoch: Epoch, to: MemberId) -> WriteFuture<'_, bool> {
+        let changed = self.change(Ok(0), Change::HandOver(session, epoch, to));
+        Box::pin(changed.map_ok(|rows| rows > 0))
     }
 
     fn member(&self) -> MemberId {
@@ -178,81 +177,50 @@ impl EventStore for PostgresStore {
         true
     }
 
-    fn join(&self, member: NewMember) -> BoxFuture<'_, Result<(), ReadError>> {
+    fn join(&self, member: NewMember) -> ReadFuture<'_, ()> {
         let id = self.member;
-        self.query(move |connection| {
-            let member = member.clone();
-            Box::pin(async move { query::join(connection, id, &member).await })
-        })
+        self.query(move |connection| Box::pin(query::join(connection, id, member.clone())))
     }
 
-    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<Option<Vec<Member>>, ReadError>> {
+    fn beat(&self, beat: Beat) -> ReadFuture<'_, Option<Vec<Member>>> {
         let id = self.member;
         self.query(move |connection| Box::pin(query::beat(connection, id, beat)))
     }
 
-    fn agree(&self, key: &'static str, proposal: String) -> BoxFuture<'_, Result<String, ReadError>> {
-        self.query(move |connection| {
-            let proposal = proposal.clone();
-            Box::pin(async move { query::agree(connection, key, &proposal).await })
-        })
+    fn agree(&self, key: &'static str, proposal: String) -> ReadFuture<'_, String> {
+        self.query(move |connection| Box::pin(query::agree(connection, key, proposal.clone())))
     }
 
-    fn remove_member(&self, member: MemberId, beats: u64) -> BoxFuture<'_, Result<bool, ReadError>> {
+    fn remove_member(&self, member: MemberId, beats: u64) -> ReadFuture<'_, bool> {
         self.query(move |connection| Box::pin(query::remove_member(connection, member, beats)))
     }
 
-    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_snapshot(&snapshot)?;
-            let weight = snapshot.bytes.len();
-            self.change(weight, Change::PutSnapshot(session, snapshot))
-                .await
-                .map(drop)
-        })
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> WriteFuture<'_, ()> {
+        let changed = self.change(check_snapshot(&snapshot), Change::PutSnapshot(session, snapshot));
+        Box::pin(changed.map_ok(drop))
     }
 
-    fn compact(
-        &self,
-        session: SessionId,
-        until: Sequence,
-        evidence: Evidence,
-    ) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.change(0, Change::Compact(session, until, evidence)))
+    fn compact(&self, session: SessionId, until: Sequence, evidence: Evidence) -> WriteFuture<'_, u64> {
+        Box::pin(self.change(Ok(0), Change::Compact(session, until, evidence)))
     }
 
-    fn put_summary(
-        &self,
-        session: SessionId,
-        sequence: Sequence,
-        bytes: Bytes,
-    ) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_summary(&bytes)?;
-            let weight = bytes.len();
-            self.change(weight, Change::PutSummary(session, sequence, bytes))
-                .await
-                .map(drop)
-        })
+    fn put_summary(&self, session: SessionId, sequence: Sequence, bytes: Bytes) -> WriteFuture<'_, ()> {
+        let changed = self.change(check_summary(&bytes), Change::PutSummary(session, sequence, bytes));
+        Box::pin(changed.map_ok(drop))
     }
 
-    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_cursor(&key, value.as_ref())?;
-            let weight = key.name.len() + value.as_ref().map_or(0, Bytes::len);
-            self.change(weight, Change::PutCursor(key, value)).await.map(drop)
-        })
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> WriteFuture<'_, ()> {
+        let changed = self.change(check_cursor(&key, value.as_ref()), Change::PutCursor(key, value));
+        Box::pin(changed.map_ok(drop))
     }
 
-    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
-        Box::pin(async move {
-            let found = self.change(0, Change::DeleteSession(session, threads)).await?;
-            Ok(found > 0)
-        })
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> WriteFuture<'_, bool> {
+        let changed = self.change(Ok(0), Change::DeleteSession(session, threads));
+        Box::pin(changed.map_ok(|rows| rows > 0))
     }
 
-    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.change(0, Change::ForgetRequests(now)))
+    fn forget_requests(&self, now: UnixMillis) -> WriteFuture<'_, u64> {
+        Box::pin(self.change(Ok(0), Change::ForgetRequests(now)))
     }
 
     fn append_transcript(
@@ -262,10 +230,7 @@ impl EventStore for PostgresStore {
         session_bytes: u64,
     ) -> BoxFuture<'_, PendingEntries> {
         Box::pin(async move {
-            let weight = match check_entries(&entries) {
-                Ok(weight) => weight,
-                Err(invalid) => return PendingEntries::new(ready(Err(invalid.into()))),
-            };
+            let weight = check_entries(&entries);
             let write = EntriesWrite {
                 source,
                 entries,
@@ -276,19 +241,15 @@ impl EventStore for PostgresStore {
         })
     }
 
-    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
+    fn transcript(&self, query: TranscriptQuery) -> ReadFuture<'_, Vec<StoredEntry>> {
         self.query(move |connection| Box::pin(transcript::entries(connection, query)))
     }
 
-    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> ReadFuture<'_, u64> {
         self.query(move |connection| Box::pin(transcript::tail(connection, query, count)))
     }
 
-    fn transcript_text(
-        &self,
-        session: SessionId,
-        digest: Digest,
-    ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
+    fn transcript_text(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<LongText>> {
         self.query(move |connection| Box::pin(transcript::text(connection, session, digest)))
     }
 
@@ -296,16 +257,11 @@ impl EventStore for PostgresStore {
         Box::pin(self.writer.close())
     }
 
-    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
+    fn head(&self, session: SessionId) -> ReadFuture<'_, Option<Head>> {
         self.query(move |connection| Box::pin(query::head(connection, session)))
     }
 
-    fn read(
-        &self,
-        session: SessionId,
-        after: Sequence,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+    fn read(&self, session: SessionId, after: Sequence, limit: usize) -> ReadFuture<'_, Vec<StoredRecord>> {
         self.query(move |connection| Box::pin(query::records(connection, session, after, limit)))
     }
 
@@ -316,23 +272,20 @@ impl EventStore for PostgresStore {
         thread: Option<ThreadId>,
         after: Sequence,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+    ) -> ReadFuture<'_, Vec<StoredRecord>> {
         self.query(move |connection| Box::pin(query::marked(connection, session, kind, thread, after, limit)))
     }
 
-    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+    fn content(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<Bytes>> {
         self.query(move |connection| Box::pin(query::content(connection, session, digest)))
     }
 
-    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
+    fn snapshot(&self, session: SessionId) -> ReadFuture<'_, Option<Snapshot>> {
         self.query(move |connection| Box::pin(query::snapshot(connection, session)))
     }
 
-    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
-        self.query(move |connection| {
-            let key = key.clone();
-            Box::pin(async move { query::request(connection, session, &key).await })
-        })
+    fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>> {
+        self.query(move |connection| Box::pin(query::request(connection, session, key.clone())))
     }
 
     fn requests(
@@ -340,49 +293,34 @@ impl EventStore for PostgresStore {
         session: SessionId,
         after: Option<RequestKey>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
-        self.query(move |connection| {
-            let after = after.clone();
-            Box::pin(async move { query::requests(connection, session, after.as_ref(), limit).await })
-        })
+    ) -> ReadFuture<'_, Vec<RequestRecord>> {
+        self.query(move |connection| Box::pin(query::requests(connection, session, after.clone(), limit)))
     }
 
-    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
+    fn creation(&self, creator: String, request_id: String) -> ReadFuture<'_, Option<Creation>> {
         self.query(move |connection| {
             let (creator, request_id) = (creator.clone(), request_id.clone());
             Box::pin(async move { Ok(query::creation(connection, &creator, &request_id).await?) })
         })
     }
 
-    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
+    fn session_of(&self, thread: ThreadId) -> ReadFuture<'_, Option<SessionId>> {
         self.query(move |connection| Box::pin(query::session_of(connection, thread)))
     }
 
-    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionId>> {
         self.query(move |connection| Box::pin(query::sessions(connection, after, limit)))
     }
 
-    fn summaries(
-        &self,
-        before: Option<SessionId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+    fn summaries(&self, before: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionEntry>> {
         self.query(move |connection| Box::pin(query::summaries(connection, self.member, before, limit)))
     }
 
-    fn due_before(
-        &self,
-        time: UnixMillis,
-        after: Option<Due>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
+    fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> ReadFuture<'_, Vec<Due>> {
         self.query(move |connection| Box::pin(query::due_before(connection, self.member, time, after, limit)))
     }
 
-    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
-        self.query(move |connection| {
-            let key = key.clone();
-            Box::pin(async move { query::cursor(connection, &key).await })
-        })
+    fn cursor(&self, key: CursorKey) -> ReadFuture<'_, Option<Bytes>> {
+        self.query(move |connection| Box::pin(query::cursor(connection, key.clone())))
     }
 }

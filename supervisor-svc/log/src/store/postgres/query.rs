@@ -23,7 +23,7 @@ use crate::store::{
         Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     checksum,
-    columns::{cursor_session, integer, millis, page},
+    columns::{cursor_session, first_request, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
     member::{Beat, DatabaseInfo, Member, MemberId, MemberState, NewMember},
@@ -213,19 +213,11 @@ pub(super) async fn marked(
     after: Sequence,
     limit: usize,
 ) -> Result<Vec<StoredRecord>, QueryError> {
-    let (id, kind, after, limit) = (session.as_uuid(), kind as i16, integer(after.get()), page(limit));
-    let rows = match thread.map(ThreadId::as_uuid) {
-        None => {
-            connection
-                .query(Statement::Marked, &[&id, &kind, &after, &limit])
-                .await?
-        }
-        Some(thread) => {
-            connection
-                .query(Statement::MarkedOfThread, &[&id, &kind, &after, &limit, &thread])
-                .await?
-        }
-    };
+    let (id, thread) = (session.as_uuid(), thread.map(ThreadId::as_uuid));
+    let (kind, after, limit) = (kind as i16, integer(after.get()), page(limit));
+    let rows = connection
+        .query(Statement::Marked, &[&id, &kind, &after, &limit, &thread])
+        .await?;
     rows.iter()
         .map(|row| {
             let (sequence, crc, bytes) = (sequence_at(row, 0)?, crc_at(row, 1)?, bytes_at(row, 2)?);
@@ -279,7 +271,7 @@ pub(super) async fn snapshot(connection: &Connection, session: SessionId) -> Res
 pub(super) async fn request(
     connection: &Connection,
     session: SessionId,
-    key: &RequestKey,
+    key: RequestKey,
 ) -> Result<Option<RequestRecord>, QueryError> {
     let parameters = (session.as_uuid(), key.scope.as_bytes(), key.request_id.as_bytes());
     let row = connection
@@ -292,19 +284,17 @@ pub(super) async fn request(
 pub(super) async fn requests(
     connection: &Connection,
     session: SessionId,
-    after: Option<&RequestKey>,
+    after: Option<RequestKey>,
     limit: usize,
 ) -> Result<Vec<RequestRecord>, QueryError> {
-    let (id, limit) = (session.as_uuid(), page(limit));
-    let rows = match after {
-        None => connection.query(Statement::Requests, &[&id, &limit]).await?,
-        Some(key) => {
-            let key = (key.scope.as_bytes(), key.request_id.as_bytes());
-            connection
-                .query(Statement::RequestsAfter, &[&id, &limit, &key.0, &key.1])
-                .await?
-        }
-    };
+    let (scope, request_id) = first_request(after.as_ref());
+    let (scope, request_id) = (scope.as_bytes(), request_id.as_bytes());
+    let rows = connection
+        .query(
+            Statement::Requests,
+            &[&session.as_uuid(), &page(limit), &scope, &request_id],
+        )
+        .await?;
     rows.iter().map(|row| checked_request(session, row)).collect()
 }
 
@@ -334,11 +324,9 @@ pub(super) async fn sessions(
     after: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionId>, QueryError> {
-    let limit = page(limit);
-    let rows = match after.map(SessionId::as_uuid) {
-        None => connection.query(Statement::Sessions, &[&limit]).await?,
-        Some(after) => connection.query(Statement::SessionsAfter, &[&limit, &after]).await?,
-    };
+    let rows = connection
+        .query(Statement::Sessions, &[&page(limit), &after.map(SessionId::as_uuid)])
+        .await?;
     rows.iter().map(|row| Ok(session_at(row, 0)?)).collect()
 }
 
@@ -349,15 +337,10 @@ pub(super) async fn summaries(
     before: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionEntry>, QueryError> {
-    let (limit, member) = (page(limit), member.as_uuid());
-    let rows = match before.map(SessionId::as_uuid) {
-        None => connection.query(Statement::Summaries, &[&limit, &member]).await?,
-        Some(before) => {
-            connection
-                .query(Statement::SummariesBefore, &[&limit, &member, &before])
-                .await?
-        }
-    };
+    let before = before.map(SessionId::as_uuid);
+    let rows = connection
+        .query(Statement::Summaries, &[&page(limit), &member.as_uuid(), &before])
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(SessionEntry {
@@ -379,15 +362,10 @@ pub(super) async fn due_before(
     limit: usize,
 ) -> Result<Vec<Due>, QueryError> {
     let (time, limit, member) = (millis(time), page(limit), member.as_uuid());
-    let rows = match after {
-        None => connection.query(Statement::Due, &[&time, &limit, &member]).await?,
-        Some(Due { at, session }) => {
-            let after = (millis(at), session.as_uuid());
-            connection
-                .query(Statement::DueAfter, &[&time, &limit, &member, &after.0, &after.1])
-                .await?
-        }
-    };
+    let (at, session) = after.map_or((i64::MIN, Uuid::nil()), |due| (millis(due.at), due.session.as_uuid()));
+    let rows = connection
+        .query(Statement::Due, &[&time, &limit, &member, &at, &session])
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(Due {
@@ -399,8 +377,8 @@ pub(super) async fn due_before(
 }
 
 /// A cursor's value.
-pub(super) async fn cursor(connection: &Connection, key: &CursorKey) -> Result<Option<Bytes>, QueryError> {
-    let parameters = (cursor_session(key), key.name.as_bytes());
+pub(super) async fn cursor(connection: &Connection, key: CursorKey) -> Result<Option<Bytes>, QueryError> {
+    let parameters = (cursor_session(&key), key.name.as_bytes());
     let row = connection
         .query_first(Statement::Cursor, &[&parameters.0, &parameters.1])
         .await?;
@@ -427,7 +405,7 @@ pub(super) async fn database(connection: &Connection) -> Result<DatabaseInfo, Qu
 }
 
 /// Makes a process a member.
-pub(super) async fn join(connection: &Connection, member: MemberId, new: &NewMember) -> Result<(), QueryError> {
+pub(super) async fn join(connection: &Connection, member: MemberId, new: NewMember) -> Result<(), QueryError> {
     let id = member.as_uuid();
     connection.execute(Statement::RemoveNamesake, &[&id, &new.name]).await?;
     connection
@@ -462,10 +440,10 @@ pub(super) async fn remove_member(connection: &Connection, member: MemberId, bea
 }
 
 /// Stores a value unless one is stored, and returns the stored one.
-pub(super) async fn agree(connection: &Connection, key: &str, proposal: &str) -> Result<String, QueryError> {
+pub(super) async fn agree(connection: &Connection, key: &str, proposal: String) -> Result<String, QueryError> {
     connection.execute(Statement::PutMeta, &[&key, &proposal]).await?;
     let row = connection.query_first(Statement::Meta, &[&key]).await?;
-    Ok(row.map_or_else(|| Ok(proposal.to_owned()), |row| row.try_get(0))?)
+    Ok(row.map_or(Ok(proposal), |row| row.try_get(0))?)
 }
 
 fn member_at(row: &Row) -> Result<Member, SqlError> {

@@ -235,41 +235,29 @@ statements! {
     DropTexts(UUID, UUID, INT8_ARRAY, INT4_ARRAY) = "UPDATE entries AS e SET text = NULL, digest = NULL, crc = i.crc \
         FROM unnest($3, $4) AS i (number, crc) WHERE e.session = $1 AND e.thread = $2 AND e.number = i.number";
 
-    // Reads.
+    // Reads. A statement is planned for the values of its parameters, so a comparison with a NULL parameter costs nothing.
     Head(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1";
     Records(UUID, INT8, INT8) = "SELECT s.head, s.oldest, r.sequence, r.crc, r.bytes FROM sessions AS s \
         LEFT JOIN LATERAL (SELECT sequence, crc, bytes FROM records \
         WHERE records.session = s.session AND sequence > $2 ORDER BY sequence LIMIT $3) AS r ON true \
         WHERE s.session = $1 ORDER BY r.sequence";
-    Marked(UUID, INT2, INT8, INT8) = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m \
+    Marked(UUID, INT2, INT8, INT8, UUID) = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m \
         JOIN records AS r ON r.session = m.session AND r.sequence = m.sequence WHERE m.session = $1 AND m.kind = $2 \
-        AND m.sequence > $3 ORDER BY m.sequence LIMIT $4";
-    MarkedOfThread(UUID, INT2, INT8, INT8, UUID) = "SELECT r.sequence, r.crc, r.bytes FROM marks AS m \
-        JOIN records AS r ON r.session = m.session AND r.sequence = m.sequence WHERE m.session = $1 AND m.kind = $2 \
-        AND m.sequence > $3 AND m.thread = $5 ORDER BY m.sequence LIMIT $4";
+        AND m.sequence > $3 AND ($5 IS NULL OR m.thread = $5) ORDER BY m.sequence LIMIT $4";
     Content(UUID, BYTEA) = "SELECT crc, bytes FROM contents WHERE session = $1 AND digest = $2";
     Snapshot(UUID) = "SELECT sequence, crc, bytes FROM snapshots WHERE session = $1";
     Request(UUID, BYTEA, BYTEA) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
         WHERE session = $1 AND scope = $2 AND request_id = $3";
-    Requests(UUID, INT8) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests WHERE session = $1 \
-        ORDER BY scope, request_id LIMIT $2";
-    RequestsAfter(UUID, INT8, BYTEA, BYTEA) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
-        WHERE session = $1 AND (scope, request_id) > ($3, $4) ORDER BY scope, request_id LIMIT $2";
+    Requests(UUID, INT8, BYTEA, BYTEA) = "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
+        WHERE session = $1 AND (scope, request_id) >= ($3, $4) ORDER BY scope, request_id LIMIT $2";
     Creation(BYTEA, BYTEA) = "SELECT session, hash, expires FROM creations WHERE creator = $1 AND request_id = $2";
     SessionOf(UUID) = "SELECT session FROM threads WHERE thread = $1";
-    Sessions(INT8) = "SELECT session FROM sessions ORDER BY session LIMIT $1";
-    SessionsAfter(INT8, UUID) = "SELECT session FROM sessions WHERE session > $2 ORDER BY session LIMIT $1";
-    Summaries(INT8, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
+    Sessions(INT8, UUID) = "SELECT session FROM sessions WHERE $2 IS NULL OR session > $2 ORDER BY session LIMIT $1";
+    Summaries(INT8, UUID, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
         LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
-        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 ORDER BY s.session DESC LIMIT $1";
-    SummariesBefore(INT8, UUID, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
-        LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
-        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 WHERE s.session < $3 \
+        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 WHERE $3 IS NULL OR s.session < $3 \
         ORDER BY s.session DESC LIMIT $1";
-    Due(INT8, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
-        AND (owner IS NULL OR owner = $3 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \
-        ORDER BY due, session LIMIT $2";
-    DueAfter(INT8, INT8, UUID, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
+    Due(INT8, INT8, UUID, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
         AND (owner IS NULL OR owner = $3 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \
         AND (due, session) > ($4, $5) ORDER BY due, session LIMIT $2";
     Cursor(BYTEA, BYTEA) = "SELECT value FROM cursors WHERE session = $1 AND name = $2";

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::store::{
     batch::{Created, CreationKey},
-    error::{OpenError, PostgresError, WriteError},
+    error::{Invalid, OpenError, PostgresError, WriteError},
     limits::WRITER_LANES,
     member::MemberId,
     queue::{self, Outcome, Queue},
@@ -80,14 +80,18 @@ impl Writer {
         self.queue(lane)?.enqueue(weight, job).await
     }
 
-    /// Queues entries.
+    /// Queues entries. `weight` is the number of bytes that they carry, or why they are invalid.
     ///
     /// # Errors
-    /// See [`Queue::enqueue`].
-    pub(super) async fn entries(&self, weight: usize, work: EntriesWrite) -> Result<Outcome<Option<u64>>, WriteError> {
+    /// [`WriteError::Invalid`], and those of [`Queue::enqueue`].
+    pub(super) async fn entries(
+        &self,
+        weight: Result<usize, Invalid>,
+        work: EntriesWrite,
+    ) -> Result<Outcome<Option<u64>>, WriteError> {
         let lane = lane_of_session(work.source.session);
         let job = |reply| Job::Entries(Task::new(work, reply));
-        self.queue(lane)?.enqueue(weight, job).await
+        self.queue(lane)?.enqueue(weight?, job).await
     }
 
     /// Makes a change and waits until it is durable.

@@ -21,6 +21,15 @@ impl From<SqlError> for Failure {
     }
 }
 
+impl From<Failure> for WriteError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Rejected(error) => error,
+            Failure::Engine(error) => Self::Refused(refusal(&error)),
+        }
+    }
+}
+
 /// Whether a write's changes are kept when its work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {

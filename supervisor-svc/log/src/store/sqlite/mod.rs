@@ -4,6 +4,7 @@ mod apply;
 mod checkpointer;
 mod group;
 mod maintain;
+mod memory;
 mod query;
 mod readers;
 mod reserve;
@@ -23,17 +24,20 @@ use supervisor_core::{
 };
 use uuid::Uuid;
 
-pub use self::maintain::{
-    Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, changed_at, compact, copy,
+use self::{checkpointer::Checkpointer, group::Failure, readers::Readers, reserve::Reserve, writer::Writer};
+pub use self::{
+    maintain::{
+        Compacted, LogReader, MaintainError, RawContent, RawRecord, SessionLog, bytes_of, changed_at, compact, copy,
+    },
+    memory::MemoryStore,
 };
-use self::{checkpointer::Checkpointer, readers::Readers, reserve::Reserve, writer::Writer};
 use crate::store::{
-    EventStore,
+    EventStore, ReadFuture, WriteFuture,
     batch::{
         Batch, Created, Creation, CreationKey, CursorKey, Due, Evidence, Head, MarkKind, RequestKey, RequestRecord,
         SessionEntry, Snapshot, StoredRecord, check_cursor, check_snapshot, check_summary,
     },
-    error::{OpenError, ReadError, WriteError},
+    error::{Invalid, OpenError, ReadError},
     member::{Claim, DatabaseInfo},
     queue::outcome,
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
@@ -89,8 +93,17 @@ impl SqliteStore {
     fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, ReadError> + Send + 'static,
-    ) -> BoxFuture<'_, Result<T, ReadError>> {
+    ) -> ReadFuture<'_, T> {
         Box::pin(self.readers.run(query))
+    }
+
+    /// Makes a write as [`Writer::submit`].
+    fn write<T: Send + 'static>(
+        &self,
+        weight: Result<usize, Invalid>,
+        work: impl Fn(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> WriteFuture<'_, T> {
+        Box::pin(self.writer.submit(weight, work))
     }
 }
 
@@ -99,101 +112,70 @@ impl EventStore for SqliteStore {
         self.log_id
     }
 
-    fn create(&self, key: Option<CreationKey>, batch: Batch) -> BoxFuture<'_, Result<Created, WriteError>> {
-        Box::pin(async move {
-            batch.check_first(key.as_ref())?;
-            let weight = batch.weight();
-            let reserve = Arc::clone(&self.reserve);
-            let work = move |connection: &Connection| match apply::create(connection, key.as_ref(), &batch)? {
-                Created::New => reserve.admit().map(|()| Created::New),
-                existing @ Created::Existing { .. } => Ok(existing),
-            };
-            self.writer.submit(weight, work).await
+    fn create(&self, key: Option<CreationKey>, batch: Batch) -> WriteFuture<'_, Created> {
+        let reserve = Arc::clone(&self.reserve);
+        self.write(batch.check_first(key.as_ref()), move |connection| {
+            let created = apply::create(connection, key.as_ref(), &batch)?;
+            if created == Created::New {
+                reserve.admit()?;
+            }
+            Ok(created)
         })
     }
 
-    fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            batch.check()?;
-            let weight = batch.weight();
-            let reserve = Arc::clone(&self.reserve);
-            let work = move |connection: &Connection| {
-                if !batch.new_threads.is_empty() {
-                    reserve.admit()?;
-                }
-                apply::append(connection, &batch)
-            };
-            self.writer.submit(weight, work).await
+    fn append(&self, batch: Batch) -> WriteFuture<'_, ()> {
+        let reserve = Arc::clone(&self.reserve);
+        self.write(batch.check(), move |connection| {
+            if !batch.new_threads.is_empty() {
+                reserve.admit()?;
+            }
+            apply::append(connection, &batch)
         })
     }
 
-    fn database(&self) -> BoxFuture<'_, Result<DatabaseInfo, ReadError>> {
+    fn database(&self) -> ReadFuture<'_, DatabaseInfo> {
         Box::pin(ready(Ok(DatabaseInfo {
             engine: format!("SQLite {}", rusqlite::version()),
             synchronous_standbys: String::new(),
         })))
     }
 
-    fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
-        Box::pin(
-            self.writer
-                .submit(0, move |connection: &Connection| apply::claim(connection, session)),
-        )
+    fn claim(&self, session: SessionId) -> WriteFuture<'_, Claim> {
+        self.write(Ok(0), move |connection| apply::claim(connection, session))
     }
 
-    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_snapshot(&snapshot)?;
-            let weight = snapshot.bytes.len();
-            let work = move |connection: &Connection| apply::put_snapshot(connection, session, &snapshot);
-            self.writer.submit(weight, work).await
+    fn put_snapshot(&self, session: SessionId, snapshot: Snapshot) -> WriteFuture<'_, ()> {
+        self.write(check_snapshot(&snapshot), move |connection| {
+            apply::put_snapshot(connection, session, &snapshot)
         })
     }
 
-    fn compact(
-        &self,
-        session: SessionId,
-        until: Sequence,
-        evidence: Evidence,
-    ) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+    fn compact(&self, session: SessionId, until: Sequence, evidence: Evidence) -> WriteFuture<'_, u64> {
+        self.write(Ok(0), move |connection| {
             apply::compact(connection, session, until, &evidence)
-        }))
-    }
-
-    fn put_summary(
-        &self,
-        session: SessionId,
-        sequence: Sequence,
-        bytes: Bytes,
-    ) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_summary(&bytes)?;
-            let weight = bytes.len();
-            let work = move |connection: &Connection| apply::put_summary(connection, session, sequence, &bytes);
-            self.writer.submit(weight, work).await
         })
     }
 
-    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move {
-            check_cursor(&key, value.as_ref())?;
-            let weight = key.name.len() + value.as_ref().map_or(0, Bytes::len);
-            let work = move |connection: &Connection| apply::put_cursor(connection, &key, value.as_ref());
-            self.writer.submit(weight, work).await
+    fn put_summary(&self, session: SessionId, sequence: Sequence, bytes: Bytes) -> WriteFuture<'_, ()> {
+        self.write(check_summary(&bytes), move |connection| {
+            apply::put_summary(connection, session, sequence, &bytes)
         })
     }
 
-    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> BoxFuture<'_, Result<bool, WriteError>> {
-        Box::pin(self.writer.submit(0, move |connection: &Connection| {
+    fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> WriteFuture<'_, ()> {
+        self.write(check_cursor(&key, value.as_ref()), move |connection| {
+            apply::put_cursor(connection, &key, value.as_ref())
+        })
+    }
+
+    fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> WriteFuture<'_, bool> {
+        self.write(Ok(0), move |connection| {
             apply::delete_session(connection, session, &threads)
-        }))
+        })
     }
 
-    fn forget_requests(&self, now: UnixMillis) -> BoxFuture<'_, Result<u64, WriteError>> {
-        Box::pin(self.writer.submit(0, move |connection: &Connection| {
-            apply::forget_requests(connection, now)
-        }))
+    fn forget_requests(&self, now: UnixMillis) -> WriteFuture<'_, u64> {
+        self.write(Ok(0), move |connection| apply::forget_requests(connection, now))
     }
 
     fn append_transcript(
@@ -203,10 +185,7 @@ impl EventStore for SqliteStore {
         session_bytes: u64,
     ) -> BoxFuture<'_, PendingEntries> {
         Box::pin(async move {
-            let weight = match check_entries(&entries) {
-                Ok(weight) => weight,
-                Err(invalid) => return PendingEntries::new(ready(Err(invalid.into()))),
-            };
+            let weight = check_entries(&entries);
             let reserve = Arc::clone(&self.reserve);
             let work = move |connection: &Connection| {
                 reserve.admit()?;
@@ -217,19 +196,15 @@ impl EventStore for SqliteStore {
         })
     }
 
-    fn transcript(&self, query: TranscriptQuery) -> BoxFuture<'_, Result<Vec<StoredEntry>, ReadError>> {
+    fn transcript(&self, query: TranscriptQuery) -> ReadFuture<'_, Vec<StoredEntry>> {
         self.query(move |connection| transcript::entries(connection, query))
     }
 
-    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> BoxFuture<'_, Result<u64, ReadError>> {
+    fn transcript_tail(&self, query: TranscriptQuery, count: usize) -> ReadFuture<'_, u64> {
         self.query(move |connection| Ok(transcript::tail(connection, query, count)?))
     }
 
-    fn transcript_text(
-        &self,
-        session: SessionId,
-        digest: Digest,
-    ) -> BoxFuture<'_, Result<Option<LongText>, ReadError>> {
+    fn transcript_text(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<LongText>> {
         self.query(move |connection| transcript::text(connection, session, digest))
     }
 
@@ -237,16 +212,11 @@ impl EventStore for SqliteStore {
         Box::pin(self.writer.close())
     }
 
-    fn head(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Head>, ReadError>> {
+    fn head(&self, session: SessionId) -> ReadFuture<'_, Option<Head>> {
         self.query(move |connection| Ok(query::head(connection, session)?))
     }
 
-    fn read(
-        &self,
-        session: SessionId,
-        after: Sequence,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+    fn read(&self, session: SessionId, after: Sequence, limit: usize) -> ReadFuture<'_, Vec<StoredRecord>> {
         self.query(move |connection| query::records(connection, session, after, limit))
     }
 
@@ -257,19 +227,19 @@ impl EventStore for SqliteStore {
         thread: Option<ThreadId>,
         after: Sequence,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
+    ) -> ReadFuture<'_, Vec<StoredRecord>> {
         self.query(move |connection| query::marked(connection, session, kind, thread, after, limit))
     }
 
-    fn content(&self, session: SessionId, digest: Digest) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+    fn content(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<Bytes>> {
         self.query(move |connection| query::content(connection, session, digest))
     }
 
-    fn snapshot(&self, session: SessionId) -> BoxFuture<'_, Result<Option<Snapshot>, ReadError>> {
+    fn snapshot(&self, session: SessionId) -> ReadFuture<'_, Option<Snapshot>> {
         self.query(move |connection| query::snapshot(connection, session))
     }
 
-    fn request(&self, session: SessionId, key: RequestKey) -> BoxFuture<'_, Result<Option<RequestRecord>, ReadError>> {
+    fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>> {
         self.query(move |connection| query::request(connection, session, &key))
     }
 
@@ -278,40 +248,31 @@ impl EventStore for SqliteStore {
         session: SessionId,
         after: Option<RequestKey>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<RequestRecord>, ReadError>> {
+    ) -> ReadFuture<'_, Vec<RequestRecord>> {
         self.query(move |connection| query::requests(connection, session, after.as_ref(), limit))
     }
 
-    fn creation(&self, creator: String, request_id: String) -> BoxFuture<'_, Result<Option<Creation>, ReadError>> {
+    fn creation(&self, creator: String, request_id: String) -> ReadFuture<'_, Option<Creation>> {
         self.query(move |connection| Ok(query::creation(connection, &creator, &request_id)?))
     }
 
-    fn session_of(&self, thread: ThreadId) -> BoxFuture<'_, Result<Option<SessionId>, ReadError>> {
+    fn session_of(&self, thread: ThreadId) -> ReadFuture<'_, Option<SessionId>> {
         self.query(move |connection| Ok(query::session_of(connection, thread)?))
     }
 
-    fn sessions(&self, after: Option<SessionId>, limit: usize) -> BoxFuture<'_, Result<Vec<SessionId>, ReadError>> {
+    fn sessions(&self, after: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionId>> {
         self.query(move |connection| query::sessions(connection, after, limit))
     }
 
-    fn summaries(
-        &self,
-        before: Option<SessionId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<SessionEntry>, ReadError>> {
+    fn summaries(&self, before: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionEntry>> {
         self.query(move |connection| query::summaries(connection, before, limit))
     }
 
-    fn due_before(
-        &self,
-        time: UnixMillis,
-        after: Option<Due>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Due>, ReadError>> {
+    fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> ReadFuture<'_, Vec<Due>> {
         self.query(move |connection| query::due_before(connection, time, after, limit))
     }
 
-    fn cursor(&self, key: CursorKey) -> BoxFuture<'_, Result<Option<Bytes>, ReadError>> {
+    fn cursor(&self, key: CursorKey) -> ReadFuture<'_, Option<Bytes>> {
         self.query(move |connection| query::cursor(connection, &key))
     }
 }

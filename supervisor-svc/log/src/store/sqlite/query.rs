@@ -13,7 +13,7 @@ use crate::store::{
         Creation, CursorKey, Due, Head, MarkKind, RequestKey, RequestRecord, SessionEntry, Snapshot, StoredRecord,
     },
     checksum,
-    columns::{cursor_session, integer, millis, page},
+    columns::{cursor_session, first_request, integer, millis, page},
     error::{ReadError, Side},
     limits::MAX_PAGE,
 };
@@ -294,11 +294,7 @@ pub(super) fn requests(
     after: Option<&RequestKey>,
     limit: usize,
 ) -> Result<Vec<RequestRecord>, ReadError> {
-    // No text sorts between a text and the same text followed by a NUL, and none sorts before two empty texts.
-    let (scope, request_id) = match after {
-        Some(key) => (key.scope.as_str(), format!("{}\0", key.request_id)),
-        None => ("", String::new()),
-    };
+    let (scope, request_id) = first_request(after);
     let mut statement = connection.prepare_cached(
         "SELECT scope, request_id, hash, outcome, expires, crc FROM requests \
          WHERE session = ?1 AND (scope, request_id) >= (?2, ?3) ORDER BY scope, request_id LIMIT ?4",

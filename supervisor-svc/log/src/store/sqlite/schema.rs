@@ -243,6 +243,17 @@ pub(super) fn open_for_copying(path: &Path) -> Result<Connection, OpenError> {
     }
 }
 
+/// Opens an empty database in memory.
+///
+/// # Errors
+/// Errors of the database engine.
+pub(super) fn open_in_memory() -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = open(Path::new(":memory:"), flags)?;
+    create_tables(&mut connection)?;
+    Ok(connection)
+}
+
 /// Opens the file for work on it as a whole, while it has no other writer. It is not created.
 ///
 /// # Errors

@@ -157,31 +157,24 @@ fn remove_oldest(
 
 /// Drops the oldest texts while the transcript is too large: those of tool results first.
 fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut TranscriptHead) -> Result<(), SqlError> {
-    for results_only in [true, false] {
-        if head.bytes <= MAX_TRANSCRIPT_BYTES {
-            return Ok(());
-        }
-        let after = if results_only {
-            head.results_dropped
-        } else {
-            head.texts_dropped
-        };
-        let dropped = drop_oldest(connection, of, head, results_only, after)?;
-        if results_only {
-            head.results_dropped = dropped;
-        } else {
-            head.texts_dropped = dropped;
-        }
+    if head.bytes > MAX_TRANSCRIPT_BYTES {
+        let (results, after) = (TranscriptKind::ToolResult as u8, head.results_dropped);
+        head.results_dropped = drop_oldest(connection, of, head, results, after)?;
+    }
+    if head.bytes > MAX_TRANSCRIPT_BYTES {
+        let after = head.texts_dropped;
+        head.texts_dropped = drop_oldest(connection, of, head, 0, after)?;
     }
     Ok(())
 }
 
-/// Drops texts after an entry until the transcript is small enough. Returns the last examined entry.
+/// Drops texts after an entry until the transcript is small enough. Returns the last examined entry. The kind 0 stands
+/// for all kinds.
 fn drop_oldest(
     connection: &Connection,
     of: (SessionId, ThreadId),
     head: &mut TranscriptHead,
-    results_only: bool,
+    kind: u8,
     after: u64,
 ) -> Result<u64, SqlError> {
     let (session, thread) = (blob(of.0.as_uuid()), blob(of.1.as_uuid()));
@@ -190,11 +183,6 @@ fn drop_oldest(
          WHERE session = ?1 AND thread = ?2 AND number > ?3 AND text IS NOT NULL AND (?4 = 0 OR kind = ?4) \
          ORDER BY number LIMIT ?5",
     )?;
-    let kind = if results_only {
-        TranscriptKind::ToolResult as u8
-    } else {
-        0
-    };
     let most = bound(MAX_DROPPED_TEXTS);
     let rows = select.query_map(params![session, thread, integer(after), kind, most], |row| {
         Ok((number_at(row, 0)?, row.get(1)?, bytes_at(row, 2)?, number_at(row, 3)?))

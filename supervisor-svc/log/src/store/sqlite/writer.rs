@@ -15,7 +15,7 @@ use super::{
     reserve::Reserve,
 };
 use crate::store::{
-    error::{Refusal, WriteError},
+    error::{Invalid, Refusal, WriteError},
     queue::{self, Ending, Inbox, Outcome, Queue, outcome},
 };
 
@@ -54,11 +54,13 @@ impl Writer {
         })
     }
 
-    /// Runs the work inside a commit group and waits until it is durable. Waits for queue capacity first.
+    /// Runs the work inside a commit group and waits until it is durable. Waits for queue capacity first. `weight` is the
+    /// number of bytes that the write carries, or why the write is invalid.
     ///
     /// # Errors
-    /// The work's own, or [`WriteError::Refused`], [`WriteError::Stopped`] or [`WriteError::Unknown`].
-    pub(super) async fn submit<T, F>(&self, weight: usize, work: F) -> Result<T, WriteError>
+    /// The work's own, or [`WriteError::Invalid`], [`WriteError::Refused`], [`WriteError::Stopped`] or
+    /// [`WriteError::Unknown`].
+    pub(super) async fn submit<T, F>(&self, weight: Result<usize, Invalid>, work: F) -> Result<T, WriteError>
     where
         T: Send + 'static,
         F: Fn(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -70,8 +72,8 @@ impl Writer {
     /// [`outcome`].
     ///
     /// # Errors
-    /// [`WriteError::Refused`] or [`WriteError::Stopped`].
-    pub(super) async fn enqueue<T, F>(&self, weight: usize, work: F) -> Result<Outcome<T>, WriteError>
+    /// [`WriteError::Invalid`], [`WriteError::Refused`] or [`WriteError::Stopped`].
+    pub(super) async fn enqueue<T, F>(&self, weight: Result<usize, Invalid>, work: F) -> Result<Outcome<T>, WriteError>
     where
         T: Send + 'static,
         F: Fn(&Connection) -> Result<T, Failure> + Send + 'static,
@@ -80,7 +82,7 @@ impl Writer {
             return Err(WriteError::Stopped);
         };
         let job = |reply| -> Box<dyn Job> { Box::new(Task::new(work, reply)) };
-        queue.enqueue(weight, job).await
+        queue.enqueue(weight?, job).await
     }
 
     /// Makes all accepted writes durable and ends the thread.
