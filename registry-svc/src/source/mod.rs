@@ -18,7 +18,6 @@ pub(crate) mod gather;
 pub(crate) mod guarded;
 pub(crate) mod limits;
 mod metrics;
-mod observer;
 mod read;
 mod roots;
 pub(crate) mod seed;

@@ -23,7 +23,7 @@ use rustix::{
 
 use tokio::io::unix::AsyncFd;
 
-use crate::source::{observer::PathObserver, tracker::resolve_path};
+use crate::source::tracker::resolve_path;
 
 /// Maximum lifetime of a guard. It bounds the delay of changes that cause no event.
 const TRUST: Duration = Duration::from_secs(1);
@@ -365,6 +365,27 @@ impl Scan<'_> {
         }
     }
 
+    /// Observes an absolute path whose target determines a project or the home.
+    pub(crate) fn observe_path(&mut self, path: &Path) {
+        match path::absolute(path) {
+            Ok(path) => {
+                self.follow(Path::new("/"), &path);
+            }
+            Err(_) => self.mark_unreliable(),
+        }
+    }
+
+    /// Observes whether a canonical directory has an entry with that name.
+    pub(crate) fn observe_entry(&mut self, directory: &Path, name: &str) {
+        self.watch(directory, Interest::Name(OsStr::new(name)));
+    }
+
+    /// Observes all entries of a directory below a canonical one. The directory may be created later, so the path to it
+    /// is observed too.
+    pub(crate) fn observe_directory(&mut self, base: &Path, relative: &str) {
+        self.everything_at(base, Path::new(relative));
+    }
+
     /// Observes all entries of the directory at this absolute path.
     pub(crate) fn directory(&mut self, path: &Path) {
         self.everything_at(Path::new("/"), path);
@@ -454,25 +475,6 @@ impl Scan<'_> {
         let watch = Watch(inotify::add_watch(descriptor, directory, flags).ok()?);
         self.known.insert(directory.to_owned(), (watch, flags));
         Some(watch)
-    }
-}
-
-impl PathObserver for Scan<'_> {
-    fn observe_path(&mut self, path: &Path) {
-        match path::absolute(path) {
-            Ok(path) => {
-                self.follow(Path::new("/"), &path);
-            }
-            Err(_) => self.mark_unreliable(),
-        }
-    }
-
-    fn observe_entry(&mut self, directory: &Path, name: &str) {
-        self.watch(directory, Interest::Name(OsStr::new(name)));
-    }
-
-    fn observe_directory(&mut self, base: &Path, relative: &str) {
-        self.everything_at(base, Path::new(relative));
     }
 }
 
