@@ -12,7 +12,6 @@ pub(crate) mod bundle;
 mod cache;
 mod directory;
 pub(crate) mod embedded;
-mod fair_semaphore;
 mod footer;
 pub(crate) mod gather;
 pub(crate) mod guarded;
