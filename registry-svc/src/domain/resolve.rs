@@ -11,24 +11,13 @@ use crate::domain::{
     effort::Effort,
     error::RegistryError,
     models::{self, ModelCatalogue},
-    name::{AgentType, GraphName, PersonaName},
+    name::{AgentType, PersonaName, TemplateName},
     prompt::{self, Mode, SharedTexts},
     resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
     sandbox::Sandbox,
     selection::Selected,
     template::{EdgeManagement, Persona, Scope, Template},
 };
-
-/// The template that a spawn requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// No template: everything is inherited.
-    Default,
-    /// An agent type.
-    AgentType(AgentType),
-    /// A graph template.
-    RoleTemplate(GraphName),
-}
 
 /// The values passed on by the parent. Blank texts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +37,8 @@ pub struct Inherited {
 /// A spawn request. Blank texts are `None`, except for the effort: a blank effort is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnRequest {
-    /// The template.
-    pub wanted: Wanted,
+    /// The template. `None`: everything is inherited.
+    pub wanted: Option<TemplateName>,
     /// The persona.
     pub agent_name: Option<PersonaName>,
     /// The explicit model.
@@ -141,10 +130,10 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
 /// Finds the template and the text that the request selects. Returns `None` for `default`.
 fn find<'a>(request: &SpawnRequest, catalog: &'a Catalog) -> Result<Option<Role<'a>>, RegistryError> {
     let entry = match &request.wanted {
-        Wanted::Default if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
-        Wanted::Default => None,
-        Wanted::AgentType(name) => Some(catalog.agent_type(name)?),
-        Wanted::RoleTemplate(name) => Some(catalog.role_template(name)?),
+        None if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
+        None => None,
+        Some(TemplateName::AgentType(name)) => Some(catalog.agent_type(name)?),
+        Some(TemplateName::RoleTemplate(name)) => Some(catalog.role_template(name)?),
     };
     check_digest(request.expected_digest.as_ref(), entry)?;
     let Some(entry) = entry else { return Ok(None) };
@@ -425,8 +414,8 @@ Be strict.
     fn request(agent_type: &str) -> SpawnRequest {
         SpawnRequest {
             wanted: match agent_type {
-                "default" => Wanted::Default,
-                name => Wanted::AgentType(AgentType::parse(name).unwrap()),
+                "default" => None,
+                name => Some(TemplateName::AgentType(AgentType::parse(name).unwrap())),
             },
             agent_name: None,
             model: None,

@@ -10,9 +10,9 @@ use registry_svc::domain::{
     graph,
     lint::{self, KnownNames, LintKind, lint_text},
     models::ModelCatalogue,
-    name::{AgentType, TemplateName},
+    name::AgentType,
     prompt::{Mode, SharedTexts},
-    resolve::{Inherited, ResolveContext, SpawnRequest, Wanted, resolve},
+    resolve::{Inherited, ResolveContext, SpawnRequest, resolve},
     resolved::Resolved,
     role,
     rules::Rules,
@@ -42,12 +42,8 @@ fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Reso
         text: Ok(text),
     };
     let file = family.read(file, &Rules::default()).ok()?;
-    let wanted = match file.name.clone() {
-        TemplateName::AgentType(name) => Wanted::AgentType(name),
-        TemplateName::RoleTemplate(name) => Wanted::RoleTemplate(name),
-    };
     let request = SpawnRequest {
-        wanted,
+        wanted: Some(file.name.clone()),
         agent_name: None,
         model: None,
         effort: None,
