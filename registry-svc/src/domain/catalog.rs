@@ -270,25 +270,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn first_level_wins_and_names_hidden_agents() {
-        let level = |directory, text| Level {
-            files: vec![role_file(Scope::Project, directory, "worker", text)],
-            notes: vec![],
-        };
-        let levels = [
-            level("/a", "---\nnonsense: [\n---\n"),
-            level("/b", "x"),
-            level("/c", "x"),
-        ];
-        let catalog = Catalog::build(&levels);
-        let entry = catalog.agent_types().next().unwrap();
-        assert_eq!(entry.file.path, "/a/worker.md");
-        assert_eq!(entry.shadowed, ["/b/worker.md", "/c/worker.md"]);
-        // The template is malformed and still holds its name.
-        assert!(matches!(entry.template(), Err(RegistryError::TemplateInvalid { .. })));
-    }
-
-    #[test]
     fn spellings_are_aliases_across_dialects() {
         let catalog = agent_files(&[
             ("/p/.codex/agents/a.md", "---\nname: bug_hunter\n---\nx"),

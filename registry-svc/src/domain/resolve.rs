@@ -390,7 +390,6 @@ mod tests {
     use super::*;
     use crate::domain::{
         catalog::tests::{agent_files_under, catalog},
-        prompt::BlockKind,
         rules::Rules,
     };
 
@@ -470,35 +469,10 @@ Be strict.
     }
 
     #[test]
-    fn default_persona_gets_role() {
-        let resolved = run(&request("Reviewer")).unwrap();
-        assert_eq!(resolved.agent_type, "reviewer");
-        assert_eq!(resolved.agent_name, None);
-        assert_eq!(resolved.description.as_deref(), Some("Reviews."));
-        assert_eq!(resolved.instructions, "Be fair.");
-        assert_eq!(resolved.instructions_mode, InstructionsMode::Replace);
-        let blocks: Vec<_> = resolved
-            .blocks
-            .iter()
-            .map(|block| (block.kind, block.text.as_str()))
-            .collect();
-        assert_eq!(
-            blocks,
-            [
-                (BlockKind::System, "System.\n\nFooter."),
-                (BlockKind::Role, "Be fair."),
-                (BlockKind::Mode, "Plan."),
-            ]
-        );
-        let layer = resolved.tools.unwrap();
-        assert_eq!(layer.origin, "role:reviewer");
-        assert_eq!(
-            (layer.allow, layer.deny),
-            (vec!["wait".to_owned()], vec!["apply_patch".to_owned()])
-        );
+    fn lists_of_the_role_are_kept() {
+        let resolved = run(&request("reviewer")).unwrap();
         assert_eq!(resolved.grant_list, ["exec_command"]);
         assert_eq!(resolved.spawn_list, ["worker"]);
-        assert_eq!(resolved.source.unwrap().digest, Some(Digest::of(ROLE.as_bytes())));
     }
 
     #[test]

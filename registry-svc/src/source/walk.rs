@@ -146,24 +146,6 @@ mod tests {
     }
 
     #[test]
-    fn ends_at_the_repository() {
-        let tree = tree();
-        fs::create_dir(tree.at("root/repo/.git")).unwrap();
-        assert_eq!(
-            walk(&tree, "root/repo/a/b").unwrap(),
-            ["root/repo/a/b", "root/repo/a", "root/repo"]
-        );
-        assert_eq!(walk(&tree, "root/repo").unwrap(), ["root/repo"]);
-    }
-
-    #[test]
-    fn git_may_be_a_file() {
-        let tree = tree();
-        fs::write(tree.at("root/repo/a/.git"), "gitdir: elsewhere").unwrap();
-        assert_eq!(walk(&tree, "root/repo/a/b").unwrap(), ["root/repo/a/b", "root/repo/a"]);
-    }
-
-    #[test]
     fn walk_without_git_ends_at_root() {
         let tree = tree();
         assert_eq!(walk(&tree, "root/repo").unwrap(), ["root/repo", "root"]);
