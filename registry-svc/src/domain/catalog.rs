@@ -22,7 +22,7 @@ pub struct Level {
 }
 
 /// The file that holds a name, and the files that it shadows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The file.
     pub file: Arc<TemplateFile>,

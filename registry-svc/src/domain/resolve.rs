@@ -13,7 +13,7 @@ use crate::domain::{
     models::{self, ModelCatalogue},
     name::{AgentType, PersonaName, TemplateName},
     prompt::{self, Mode, SharedTexts},
-    resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
+    resolved::{Chosen, InstructionsMode, Origin, Resolved},
     sandbox::Sandbox,
     selection::Selected,
     template::{EdgeManagement, Persona, Scope, Template},
@@ -123,7 +123,7 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         edge_management: template.map_or(EdgeManagement::None, Template::edge_management),
         capabilities: template.map_or_else(Vec::new, |template| template.capabilities.clone()),
         warnings,
-        source: role.map(|role| source(role.entry)),
+        source: role.map(|role| role.entry.clone()),
     })
 }
 
@@ -340,16 +340,6 @@ fn appended<'a>(inherited: &str, text: &'a str) -> Cow<'a, str> {
         Cow::Borrowed(text)
     } else {
         Cow::Owned(format!("{inherited}\n\n{}", text.trim()))
-    }
-}
-
-fn source(entry: &Entry) -> Source {
-    Source {
-        scope: entry.file.scope,
-        dialect: entry.file.dialect,
-        path: entry.file.path.clone(),
-        digest: entry.file.digest.clone(),
-        shadowed: entry.shadowed.clone(),
     }
 }
 

@@ -243,7 +243,7 @@ proptest! {
             if family != Family::Graph && yaml.lines().any(|line| line == "tools: []") && family != Family::Roles {
                 // An empty list in a subagent restricts nothing and causes a warning. In other dialects it allows
                 // nothing.
-                let is_subagent = resolved.source.is_some_and(|source| source.dialect.to_string() == "subagent");
+                let is_subagent = resolved.source.is_some_and(|source| source.file.dialect.to_string() == "subagent");
                 let is_toml = family == Family::Foreign(ForeignFormat::Codex);
                 prop_assert!(is_subagent || is_toml || !child.allows("wait"));
             }
