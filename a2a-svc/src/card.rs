@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::{Struct, Value};
 use troupe_proto::registry::v1::{Agent as Template, ListAgentsRequest};
 
 use crate::{
@@ -190,24 +190,21 @@ impl Cards {
         };
         let limits = caller.limits();
         let mut fields = Struct::default();
-        let mut set = |key: &str, kind: Kind| fields.fields.insert(key.to_owned(), Value { kind: Some(kind) });
-        set("sandbox", Kind::StringValue(agent.sandbox.as_str().to_owned()));
+        let mut set = |key: &str, value: Value| fields.fields.insert(key.to_owned(), value);
+        set("sandbox", agent.sandbox.as_str().into());
         if !model.is_empty() {
-            set("model", Kind::StringValue(model));
+            set("model", model.into());
         }
-        set(
-            "requestsPerMinute",
-            Kind::NumberValue(f64::from(limits.requests_per_minute)),
-        );
-        set("maxContexts", Kind::NumberValue(f64::from(limits.max_contexts)));
-        set("maxCalls", Kind::NumberValue(f64::from(limits.max_calls)));
+        set("requestsPerMinute", limits.requests_per_minute.into());
+        set("maxContexts", limits.max_contexts.into());
+        set("maxCalls", limits.max_calls.into());
         for (key, tokens) in [
             ("contextTokenBudget", agent.token_budget),
             ("callerTokenBudget", limits.token_budget),
         ] {
             if tokens > 0 {
                 // A string, as 64-bit numbers are in ProtoJSON.
-                set(key, Kind::StringValue(tokens.to_string()));
+                set(key, tokens.to_string().into());
             }
         }
         if let Some(capabilities) = &mut card.capabilities {

@@ -629,26 +629,6 @@ mod tests {
     }
 
     #[test]
-    fn turn_is_a_task() {
-        let mut log = Log::new();
-        assert_eq!(log.state(1), TaskState::Submitted);
-        log.start(1, &[1]);
-        assert_eq!(log.state(1), TaskState::Working);
-        log.end(1, TurnOutcome::Completed);
-        assert_eq!(log.state(1), TaskState::Completed);
-        let task = log.fold.task(1).unwrap();
-        assert_eq!(task.outputs_at(u64::MAX).count(), 1);
-        let [.., output, state] = task.updates.as_slice() else {
-            panic!()
-        };
-        assert_eq!((output.resume, state.resume), (state.sequence - 1, state.sequence));
-        log.input(2);
-        log.start(2, &[2]);
-        log.end(2, TurnOutcome::Errored);
-        assert_eq!((log.state(1), log.state(2)), (TaskState::Completed, TaskState::Failed));
-    }
-
-    #[test]
     fn question_keeps_the_task_open_over_turns() {
         let mut log = Log::new();
         log.start(1, &[1]);
@@ -685,23 +665,6 @@ mod tests {
     }
 
     #[test]
-    fn approval_is_auth_required_until_it_is_decided() {
-        let mut log = Log::new();
-        log.start(1, &[1]);
-        log.add(Kind::ApprovalRequested(ApprovalRequested {
-            approval_id: String::from("a"),
-            kind: ApprovalKind::Tool.into(),
-            ..ApprovalRequested::default()
-        }));
-        assert_eq!(log.state(1), TaskState::AuthRequired);
-        log.add(Kind::ApprovalResolved(ApprovalResolved {
-            approval_id: String::from("a"),
-            ..ApprovalResolved::default()
-        }));
-        assert_eq!(log.state(1), TaskState::Working);
-    }
-
-    #[test]
     fn condition_of_the_agent_explains_a_working_task() {
         let mut log = Log::new();
         log.start(1, &[1]);
@@ -726,22 +689,6 @@ mod tests {
         log.add(condition(true));
         log.end(1, TurnOutcome::Completed);
         assert_eq!(log.fold.task(1).unwrap().standing().conditions, []);
-    }
-
-    #[test]
-    fn canceled_task_ignores_the_end_of_its_turn() {
-        let mut log = Log::new();
-        log.start(1, &[1]);
-        log.add(Kind::NoteSet(NoteSet {
-            thread_note: cancel_note(1),
-        }));
-        assert_eq!(log.state(1), TaskState::Canceled);
-        log.input(2);
-        log.end(1, TurnOutcome::Interrupted);
-        assert_eq!(
-            (log.state(1), log.state(2)),
-            (TaskState::Canceled, TaskState::Submitted)
-        );
     }
 
     #[test]

@@ -16,10 +16,12 @@ use std::{
 use axum::{
     body::{Body, to_bytes},
     extract::Request,
-    response::Response,
+    response::{
+        IntoResponse as _, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
 };
-use bytes::Bytes;
-use futures::{Stream, StreamExt as _, stream};
+use futures::StreamExt as _;
 use http::{
     Extensions, HeaderMap, HeaderValue, Method, StatusCode,
     header::{
@@ -27,9 +29,10 @@ use http::{
         WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
 };
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
 use crate::{
     error::{Error, Kind, Result, cut},
@@ -511,35 +514,16 @@ fn events(
             Ok((id, value)) => (id, wrap(Ok(value))),
             Err(error) => (None, wrap(Err(&error))),
         };
-        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
-        Bytes::from(format!("{id}data: {value}\n\n"))
+        let event = id.map_or_else(Event::default, |id| Event::default().id(id));
+        Ok::<_, Infallible>(event.data(value.to_string()))
     });
-    let mut response = Response::new(Body::from_stream(with_keep_alive(events)));
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
+    let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     headers.insert(EXTENSIONS_HEADER, HeaderValue::from_static(SEQUENCE_EXTENSION));
     response
-}
-
-/// Adds comments while there are no events.
-fn with_keep_alive(
-    events: impl Stream<Item = Bytes> + Send + 'static,
-) -> impl Stream<Item = std::result::Result<Bytes, Infallible>> {
-    let mut ticks = interval(KEEP_ALIVE);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.reset();
-    stream::unfold((Box::pin(events), ticks), |(mut events, mut ticks)| async move {
-        tokio::select! {
-            biased;
-            event = events.next() => {
-                ticks.reset();
-                event.map(|event| (Ok(event), (events, ticks)))
-            }
-            _ = ticks.tick() => Some((Ok(Bytes::from_static(b": keep-alive\n\n")), (events, ticks))),
-        }
-    })
 }
 
 /// Returns the position of a response.
@@ -596,28 +580,7 @@ fn query_of(query: &str) -> HashMap<String, String> {
 
 /// Decodes percent-encoded text. Invalid sequences stay as they are.
 fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let hex = bytes
-            .get(at + 1..at + 3)
-            .filter(|_| *byte == b'%')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match hex {
-            Some(value) => {
-                decoded.push(value);
-                at += 3;
-            }
-            None => {
-                decoded.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

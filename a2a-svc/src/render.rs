@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use prost::Message as _;
-use prost_types::{ListValue, Struct, Value, value::Kind as ValueKind};
+use prost_types::{Struct, Value};
 use troupe_proto::supervisor::v1::{
     ArtifactRecorded, ConditionKind, Input as ThreadInput, InputItem, ListTranscriptRequest, Session, TranscriptKind,
 };
@@ -84,10 +84,8 @@ impl Renderer<'_> {
         };
         let mut metadata = metadata(standing.resume, &standing.conditions);
         if task.turns.len() > 1 {
-            metadata.fields.insert(
-                TURNS_KEY.to_owned(),
-                number(f64::from(u32::try_from(task.turns.len()).unwrap_or(u32::MAX))),
-            );
+            let turns = u32::try_from(task.turns.len()).unwrap_or(u32::MAX);
+            metadata.fields.insert(TURNS_KEY.to_owned(), turns.into());
         }
         if !task.descendants.is_empty() {
             metadata.fields.insert(TREE_KEY.to_owned(), tree(task));
@@ -362,45 +360,26 @@ pub(crate) const fn is_last(update: &Update) -> bool {
 
 /// Returns metadata with a position in the log, and the conditions if there are any.
 fn metadata(sequence: u64, conditions: &[ConditionKind]) -> Struct {
-    let mut fields: BTreeMap<String, Value> = [(SEQUENCE_KEY.to_owned(), string(&sequence.to_string()))].into();
+    let mut fields: BTreeMap<String, Value> = [(SEQUENCE_KEY.to_owned(), sequence.to_string().into())].into();
     if !conditions.is_empty() {
-        let names = conditions.iter().map(|kind| string(condition_name(*kind)));
-        fields.insert(CONDITIONS_KEY.to_owned(), list(names.collect()));
+        let names: Vec<Value> = conditions.iter().map(|kind| condition_name(*kind).into()).collect();
+        fields.insert(CONDITIONS_KEY.to_owned(), names.into());
     }
     Struct { fields }
 }
 
 /// Returns the threads below the agent.
 fn tree(task: &Task) -> Value {
-    let thread = |(id, descendant): (&String, &Descendant)| Value {
-        kind: Some(ValueKind::StructValue(Struct {
-            fields: [
-                ("threadId", id.as_str()),
-                ("parentThreadId", descendant.parent.as_str()),
-                ("role", descendant.role.as_str()),
-                ("state", descendant.state.as_str_name()),
-            ]
-            .map(|(key, value)| (key.to_owned(), string(value)))
-            .into(),
-        })),
+    let thread = |(id, descendant): (&String, &Descendant)| {
+        let fields: BTreeMap<String, Value> = [
+            ("threadId", id.as_str()),
+            ("parentThreadId", descendant.parent.as_str()),
+            ("role", descendant.role.as_str()),
+            ("state", descendant.state.as_str_name()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.into()))
+        .into();
+        Value::from(fields)
     };
-    list(task.descendants.iter().map(thread).collect())
-}
-
-fn string(text: &str) -> Value {
-    Value {
-        kind: Some(ValueKind::StringValue(text.to_owned())),
-    }
-}
-
-const fn list(values: Vec<Value>) -> Value {
-    Value {
-        kind: Some(ValueKind::ListValue(ListValue { values })),
-    }
-}
-
-const fn number(value: f64) -> Value {
-    Value {
-        kind: Some(ValueKind::NumberValue(value)),
-    }
+    task.descendants.iter().map(thread).collect::<Vec<_>>().into()
 }

@@ -13,9 +13,9 @@ use registry_svc::domain::{
     family::{Family, FileText},
     graph,
     models::ModelCatalogue,
-    name::{AgentType, PersonaName},
+    name::{AgentType, PersonaName, TemplateName},
     prompt::{Mode, SharedTexts},
-    resolve::{self, Inherited, ResolveContext, SpawnRequest, Wanted},
+    resolve::{self, Inherited, ResolveContext, SpawnRequest},
     role,
     rules::Rules,
     template::Scope,
@@ -39,7 +39,7 @@ fn resolve_spawn(criterion: &mut Criterion) {
         implementation: IMPLEMENTATION.into(),
     };
     let request = SpawnRequest {
-        wanted: Wanted::AgentType(AgentType::parse("role-5").unwrap()),
+        wanted: Some(TemplateName::AgentType(AgentType::parse("role-5").unwrap())),
         agent_name: Some(PersonaName::normalise("thorough")),
         model: None,
         effort: None,

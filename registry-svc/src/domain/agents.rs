@@ -46,17 +46,6 @@ pub fn read(stem: &str, text: &str) -> Agent {
     }
 }
 
-/// Returns the agent for a file that was not read. Its dialect is unknown, so it is treated as a profile, which takes
-/// precedence.
-#[must_use]
-pub fn refused(stem: &str, why: Malformed) -> Agent {
-    Agent {
-        name: AgentType::salvage(stem),
-        dialect: Dialect::Profile,
-        parsed: Parsed::new(Err(why.into()), Vec::new()),
-    }
-}
-
 /// Returns the dialect of a text: a profile if it has a key that only profiles have, otherwise a subagent.
 fn detect(text: &str) -> Result<Dialect, Located> {
     let document = Document::split(text)?;

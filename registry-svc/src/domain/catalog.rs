@@ -22,7 +22,7 @@ pub struct Level {
 }
 
 /// The file that holds a name, and the files that it shadows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The file.
     pub file: Arc<TemplateFile>,
@@ -267,25 +267,6 @@ pub(crate) mod tests {
     fn find<'a>(catalog: &'a Catalog, name: &str) -> &'a str {
         let name = AgentType::parse(name).unwrap();
         &catalog.agent_type(&name).unwrap().file.path
-    }
-
-    #[test]
-    fn first_level_wins_and_names_hidden_agents() {
-        let level = |directory, text| Level {
-            files: vec![role_file(Scope::Project, directory, "worker", text)],
-            notes: vec![],
-        };
-        let levels = [
-            level("/a", "---\nnonsense: [\n---\n"),
-            level("/b", "x"),
-            level("/c", "x"),
-        ];
-        let catalog = Catalog::build(&levels);
-        let entry = catalog.agent_types().next().unwrap();
-        assert_eq!(entry.file.path, "/a/worker.md");
-        assert_eq!(entry.shadowed, ["/b/worker.md", "/c/worker.md"]);
-        // The template is malformed and still holds its name.
-        assert!(matches!(entry.template(), Err(RegistryError::TemplateInvalid { .. })));
     }
 
     #[test]

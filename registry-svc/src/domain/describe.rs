@@ -576,18 +576,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn agent_type_describes_roles_and_sources() {
-        let text = role_text("d");
-        let spawn = described(&[("a", &text)], tools).remove(0);
-        let schema: Value = serde_json::from_str(&spawn.input_schema).unwrap();
-        let description = schema["properties"]["agent_type"]["description"].as_str().unwrap();
-        assert!(description.contains("in the project (nearest directory first), then in the user's home"));
-        assert!(
-            description.ends_with("\nAvailable template roles: a: d."),
-            "{description}"
-        );
-        assert_eq!(described(&[("a", &text)], tools).remove(0), spawn);
-    }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::domain::{
-    agents,
+    agents::{self, Agent},
     diagnostic::{Diagnostic, Finding},
     dialect::Dialect,
     digest::Digest,
@@ -11,7 +11,6 @@ use crate::domain::{
     foreign::{self, ForeignFormat},
     frontmatter::Document,
     graph,
-    malformed::Malformed,
     name::{AgentType, GraphName, MAX_BYTES, TemplateName},
     role,
     rules::Rules,
@@ -188,38 +187,33 @@ impl Family {
 /// The name, dialect and parsed content of a file.
 type Claimed = (TemplateName, Dialect, Parsed);
 
-fn refused(why: &str) -> Malformed {
-    Malformed::Refused(why.to_owned())
-}
-
 fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = AgentType::parse(file.stem).map_err(|error| {
         Finding::warning(FindingKind::UnusableName, None, format!("not used: {error}")).suggest(format!(
             "rename the file: at most {MAX_BYTES} letters, digits, - and _, then .md"
         ))
     })?;
-    let parsed = match file.text {
-        Ok(text) => role::parse(&name, text),
-        Err(why) => Parsed::new(Err(refused(why).into()), Vec::new()),
-    };
+    let parsed = file.text.map_or_else(Parsed::refused, |text| role::parse(&name, text));
     Ok((TemplateName::AgentType(name), Dialect::Role, parsed))
 }
 
 fn agent(file: FileText<'_>) -> Claimed {
-    let agent = match file.text {
+    let Agent { name, dialect, parsed } = match file.text {
         Ok(text) => agents::read(file.stem, text),
-        Err(why) => agents::refused(file.stem, refused(why)),
+        // The dialect is unknown, so the file is treated as a profile, which takes precedence.
+        Err(why) => Agent {
+            name: AgentType::salvage(file.stem),
+            dialect: Dialect::Profile,
+            parsed: Parsed::refused(why),
+        },
     };
-    (TemplateName::AgentType(agent.name), agent.dialect, agent.parsed)
+    (TemplateName::AgentType(name), dialect, parsed)
 }
 
 fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding> {
     let (name, parsed) = match file.text {
         Ok(text) => foreign::read(format, file.stem, text)?,
-        Err(why) => (
-            AgentType::salvage(file.stem),
-            Parsed::new(Err(refused(why).into()), Vec::new()),
-        ),
+        Err(why) => (AgentType::salvage(file.stem), Parsed::refused(why)),
     };
     Ok((TemplateName::AgentType(name), Dialect::Foreign, parsed))
 }
@@ -229,10 +223,9 @@ fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
         let why = format!("not used: the file has no name before .md, or one of over {MAX_BYTES} bytes");
         Finding::warning(FindingKind::UnusableName, None, why)
     })?;
-    let parsed = match file.text {
-        Ok(text) => graph::parse_named(&name, text),
-        Err(why) => Parsed::new(Err(refused(why).into()), Vec::new()),
-    };
+    let parsed = file
+        .text
+        .map_or_else(Parsed::refused, |text| graph::parse_named(&name, text));
     Ok((TemplateName::RoleTemplate(name), Dialect::Graph, parsed))
 }
 

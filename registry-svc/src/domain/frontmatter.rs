@@ -178,18 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn verbatim_body_has_every_byte() {
-        for (text, body) in [
-            ("---\na: 1\n---\n\n body \n\n", "\n body \n\n"),
-            ("\u{feff}---\r\na: 1\r\n---\r\none\r\ntwo", "one\r\ntwo"),
-            ("---\na: 1\n---", ""),
-            ("none", "none"),
-        ] {
-            assert_eq!(Document::split(text).unwrap().verbatim_body(text), body, "{text:?}");
-        }
-    }
-
-    #[test]
     fn finds_the_line_of_a_pair() {
         let document = Document::split("---\nl:\n  - name: ab\n  - {name: 'A', x: y}\n---\nname: c").unwrap();
         for (value, line) in [("ab", Some(3)), ("a", Some(4)), ("c", None)] {

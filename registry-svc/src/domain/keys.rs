@@ -299,31 +299,4 @@ mod tests {
             assert_eq!(error.why, expected, "{key}");
         }
     }
-
-    #[test]
-    fn suggestion_has_keys_of_same_dialect() {
-        let subagent = Restrictions {
-            read_only: None,
-            allow: Some("tools"),
-            deny: None,
-            lists: true,
-        };
-        for (key, text) in [
-            (
-                "allow_list",
-                "key \"allow_list\" would restrict nothing here; use \"tools\" at the top level of the frontmatter",
-            ),
-            (
-                "allow_lst",
-                "unknown key \"allow_lst\"; did you mean \"tools\"? It restricts, so it is not ignored",
-            ),
-            (
-                "deny-list",
-                "key \"deny-list\" would restrict nothing here, and this dialect has no key that does",
-            ),
-        ] {
-            assert_eq!(restriction(key, subagent).unwrap().to_string(), text);
-        }
-        assert_eq!(restriction("color", subagent), None);
-    }
 }

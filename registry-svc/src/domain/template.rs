@@ -208,6 +208,12 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    /// Returns the result for a file that was not read.
+    #[must_use]
+    pub fn refused(why: &str) -> Self {
+        Self::new(Err(Malformed::Refused(why.to_owned()).into()), Vec::new())
+    }
+
     /// Combines a parser's outcome with the warnings that it collected.
     #[must_use]
     pub fn new(outcome: Result<Template, Located>, mut findings: Vec<Finding>) -> Self {

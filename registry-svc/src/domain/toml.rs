@@ -33,27 +33,7 @@ fn line_at(text: &str, offset: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-
-    type Lists = BTreeMap<String, Vec<String>>;
-
-    #[test]
-    fn reads_what_toml_allows() {
-        let lists: Lists = parse("a = ['x', \"y\", # comment\n]\nb = []").unwrap();
-        assert_eq!(lists["a"], ["x", "y"]);
-        assert!(lists["b"].is_empty());
-    }
-
-    #[test]
-    fn errors_know_their_line() {
-        for (text, line) in [("a = []\nb = 1", 2), ("a = []\n\nnonsense", 3), ("a = []\na = []", 2)] {
-            let error = parse::<Lists>(text).unwrap_err();
-            assert_eq!(error.line, Some(line), "{text:?}: {}", error.message);
-            assert!(!error.message.is_empty());
-        }
-    }
 
     #[test]
     fn deep_nesting_is_an_error() {

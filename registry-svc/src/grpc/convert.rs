@@ -4,12 +4,14 @@ use tool_policy::MatchMode;
 use troupe_proto::{common::v1 as common, registry::v1 as registry};
 
 use crate::domain::{
+    catalog::Entry,
     diagnostic::{Diagnostic, Severity},
     dialect::Dialect,
+    digest::Digest,
     effort::Effort,
     list::Listed,
     prompt::{Block, BlockKind, Mode},
-    resolved::{Chosen, InstructionsMode, Origin, Resolved, Source},
+    resolved::{Chosen, InstructionsMode, Origin, Resolved},
     sandbox::Sandbox,
     template::{EdgeManagement, Persona, Scope},
 };
@@ -38,13 +40,7 @@ pub(super) fn agent(listed: &Listed<'_>, expanded: bool) -> registry::Agent {
         constraints: template.constraints.clone(),
         version: template.version.clone(),
         r#match: match_mode(template.tools.mode).into(),
-        source: Some(source(Source {
-            scope: listed.entry.file.scope,
-            dialect: listed.entry.file.dialect,
-            path: listed.entry.file.path.clone(),
-            digest: listed.entry.file.digest.clone(),
-            shadowed: listed.entry.shadowed.clone(),
-        })),
+        source: Some(source(listed.entry)),
         spawn_list: template.spawn_list.clone(),
         grant_list: template.grant_list.clone(),
         ..brief
@@ -115,7 +111,7 @@ pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
         grant_list: resolved.grant_list,
         spawn_list: resolved.spawn_list,
         edge_management: edge_management(resolved.edge_management).into(),
-        source: resolved.source.map(source),
+        source: resolved.source.as_ref().map(source),
         warnings: resolved.warnings,
         agent_description: resolved.description.unwrap_or_default(),
         capabilities: resolved.capabilities,
@@ -150,13 +146,13 @@ fn mode_block((of_mode, text): (Mode, Block)) -> common::ModeBlock {
     }
 }
 
-fn source(source: Source) -> common::TemplateSource {
+fn source(Entry { file, shadowed }: &Entry) -> common::TemplateSource {
     common::TemplateSource {
-        scope: scope(source.scope).into(),
-        dialect: dialect(source.dialect).into(),
-        path: source.path,
-        digest: source.digest.map(|digest| digest.to_string()).unwrap_or_default(),
-        shadowed: source.shadowed,
+        scope: scope(file.scope).into(),
+        dialect: dialect(file.dialect).into(),
+        path: file.path.clone(),
+        digest: file.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
+        shadowed: shadowed.clone(),
     }
 }
 

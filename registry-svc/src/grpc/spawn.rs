@@ -6,8 +6,8 @@ use crate::{
     Parts,
     domain::{
         error::RegistryError,
-        name::{AgentType, PersonaName},
-        resolve::{self, Inherited, ResolveContext, SpawnRequest, Wanted},
+        name::{AgentType, PersonaName, TemplateName},
+        resolve::{self, Inherited, ResolveContext, SpawnRequest},
     },
     grpc::{agents::graph_name, bounds, call::Call, convert, response_cache::EncodedResponse},
 };
@@ -57,24 +57,20 @@ pub(super) fn resolve(call: &Call, request: ResolveSpawnRequest) -> Result<Encod
     Ok(response)
 }
 
-fn wanted(agent_type: Option<String>, role_template: Option<String>) -> Result<Wanted, RegistryError> {
+fn wanted(agent_type: Option<String>, role_template: Option<String>) -> Result<Option<TemplateName>, RegistryError> {
     match (agent_type, role_template) {
         (Some(_), Some(_)) => Err(RegistryError::Argument {
             field: "role_template",
             message: "give agent_type or role_template, not both; they name different templates".to_owned(),
         }),
-        (None, None) => Ok(Wanted::Default),
+        (None, None) => Ok(None),
         (Some(name), None) => {
             let name = AgentType::parse(&bounds::text("agent_type", name, bounds::NAME_BYTES)?)?;
-            Ok(if name.is_default() {
-                Wanted::Default
-            } else {
-                Wanted::AgentType(name)
-            })
+            Ok((!name.is_default()).then_some(TemplateName::AgentType(name)))
         }
         (None, Some(name)) => {
             let name = bounds::text("role_template", name, bounds::NAME_BYTES)?;
-            graph_name("role_template", &name).map(Wanted::RoleTemplate)
+            graph_name("role_template", &name).map(|name| Some(TemplateName::RoleTemplate(name)))
         }
     }
 }

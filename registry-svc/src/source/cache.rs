@@ -1,23 +1,23 @@
 //! A cache of values derived from files. A value is valid until the file's stamp changes.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+use std::{hash::Hash, sync::Arc, time::SystemTime};
+
+use svc_kit::{
+    memo::{Memo, MemoLimits},
+    stamp::Stamp,
 };
 
-use svc_kit::stamp::Stamp;
-
-/// Maximum number of cached values. A full cache is cleared, which costs one more read for each value.
-const MAX_ENTRIES: usize = 16_384;
+/// Only the number of values is limited. A full cache is cleared, which costs one more read for each value.
+const LIMITS: MemoLimits = MemoLimits {
+    entries: 16_384,
+    bytes: usize::MAX,
+    entry_bytes: usize::MAX,
+};
 
 /// A cache of values, each valid for one stamp of its file. The key is the file and everything else that the value
 /// depends on.
 #[derive(Debug)]
-pub(crate) struct StampedCache<K, T> {
-    entries: Mutex<HashMap<K, Cached<T>>>,
-}
+pub(crate) struct StampedCache<K, T>(Memo<K, Cached<T>>);
 
 #[derive(Debug)]
 struct Cached<T> {
@@ -26,11 +26,9 @@ struct Cached<T> {
     value: Arc<T>,
 }
 
-impl<K, T> Default for StampedCache<K, T> {
+impl<K: Eq + Hash, T> Default for StampedCache<K, T> {
     fn default() -> Self {
-        Self {
-            entries: Mutex::default(),
-        }
+        Self(Memo::new(LIMITS))
     }
 }
 
@@ -40,9 +38,13 @@ impl<K: Eq + Hash, T: PartialEq> StampedCache<K, T> {
     ///
     /// `load` runs without the lock, so two callers may load at the same time. Both receive a valid value.
     pub(crate) fn get(&self, key: K, stamp: Stamp, load: impl FnOnce(&K) -> T) -> Arc<T> {
-        let known = match self.lock().get(&key) {
-            Some(cached) if cached.settled && cached.stamp == stamp => return Arc::clone(&cached.value),
-            Some(cached) => Some(Arc::clone(&cached.value)),
+        let known = self.0.get(&key, |cached| {
+            let is_valid = cached.settled && cached.stamp == stamp;
+            Some((is_valid, Arc::clone(&cached.value)))
+        });
+        let known = match known {
+            Some((true, value)) => return value,
+            Some((false, value)) => Some(value),
             None => None,
         };
         // Evaluated before the read, so that a write during the read counts as later.
@@ -51,22 +53,13 @@ impl<K: Eq + Hash, T: PartialEq> StampedCache<K, T> {
         let value = known
             .filter(|known| **known == loaded)
             .unwrap_or_else(|| Arc::new(loaded));
-        let mut entries = self.lock();
-        if entries.len() >= MAX_ENTRIES {
-            entries.clear();
-        }
         let cached = Cached {
             stamp,
             settled,
             value: Arc::clone(&value),
         };
-        entries.insert(key, cached);
+        self.0.keep(key, cached, 0);
         value
-    }
-
-    /// Locks the entries. A panic while the lock is held cannot leave an incomplete entry.
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Cached<T>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reads the template files of one directory, and of the folders in it where a family has such.
 
+#[cfg(test)]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{
     ffi::OsString,
     fs::{self, Metadata},
@@ -7,9 +9,12 @@ use std::{
     ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
+use futures::executor;
 use svc_kit::stamp::Stamp;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,7 +35,6 @@ use crate::{
         boundary::Boundary,
         budget::{MAX_BYTES, WorkBudget},
         cache::StampedCache,
-        fair_semaphore::FairSemaphore,
         guarded::GuardedCache,
         read::{self, MAX_FILE_BYTES, Unreadable},
         tracker::Scan,
@@ -72,13 +76,18 @@ type Claim = Result<Arc<TemplateFile>, Diagnostic>;
 
 /// Reads directories and caches the results. A cached template is keyed by everything that it depends on except for its
 /// bytes and the rules, which are the same for all templates: directory, scope, boundary and family.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Directories {
     rules: Rules,
     levels: GuardedCache<(TemplateDirectory, Family), Level>,
     listings: StampedCache<PathBuf, Result<Listing, String>>,
     files: StampedCache<FileKey, Loaded>,
-    parsing: FairSemaphore,
+    /// Limits the threads that parse at a time. They are admitted in order of arrival, so a large directory delays
+    /// another one by a single file.
+    parsing: Semaphore,
+    /// The number of files that were parsed.
+    #[cfg(test)]
+    parsed: AtomicUsize,
 }
 
 /// The location of a file, its path below it, and whether the file is parsed. It is not parsed if the work budget is
@@ -129,9 +138,16 @@ impl Directories {
     /// Creates an empty cache. The rules apply to all templates.
     #[must_use]
     pub(crate) fn new(rules: Rules) -> Self {
+        // One core is left for calls that parse nothing.
+        let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
             rules,
-            ..Self::default()
+            levels: GuardedCache::default(),
+            listings: StampedCache::default(),
+            files: StampedCache::default(),
+            parsing: Semaphore::new(cores.saturating_sub(1).max(1)),
+            #[cfg(test)]
+            parsed: AtomicUsize::default(),
         }
     }
 
@@ -280,8 +296,8 @@ impl Directories {
 
     /// Returns how many files were parsed.
     #[cfg(test)]
-    pub(super) fn parsed(&self) -> u64 {
-        self.parsing.released()
+    pub(super) fn parsed(&self) -> usize {
+        self.parsed.load(Ordering::Relaxed)
     }
 
     /// Parses a file's text. Without a text the file keeps its name and has an error. Waits for a permit to parse.
@@ -295,7 +311,10 @@ impl Directories {
             text: text.as_deref().map_err(String::as_str),
         };
         let work = text.as_deref().map_or(0, |text| location.family.work(text));
-        let _permit = text.is_ok().then(|| self.parsing.acquire());
+        // Held until the file is parsed. The semaphore is never closed.
+        let _permit = text.is_ok().then(|| executor::block_on(self.parsing.acquire()));
+        #[cfg(test)]
+        self.parsed.fetch_add(usize::from(text.is_ok()), Ordering::Relaxed);
         Loaded {
             claim: location.family.read(file, &self.rules).map(Arc::new),
             work,
@@ -460,7 +479,7 @@ mod tests {
     fn level(base: &Path, family: Family) -> Level {
         let tracker = ChangeTracker::default();
         let location = location(base, Scope::Project, base, family);
-        Directories::default()
+        Directories::new(Rules::default())
             .level(&location, &mut tracker.scan(), &CancellationToken::new())
             .unwrap()
     }
@@ -470,7 +489,7 @@ mod tests {
         let tree = TempTree::new(&[]);
         let agents = tree.at("project/agents");
         tree.link(tree.write("a.md", PROFILE), "project/agents/a.md");
-        let (directories, tracker) = (Directories::default(), ChangeTracker::default());
+        let (directories, tracker) = (Directories::new(Rules::default()), ChangeTracker::default());
         let read = |location: &Location| {
             directories
                 .level(location, &mut tracker.scan(), &CancellationToken::new())
@@ -543,7 +562,7 @@ mod tests {
         let tree = TempTree::new(&[]);
         tree.write("a.md", PROFILE);
         let location = location(&tree.base, Scope::Project, &tree.base, Family::Agents);
-        let (directories, tracker) = (Directories::default(), ChangeTracker::default());
+        let (directories, tracker) = (Directories::new(Rules::default()), ChangeTracker::default());
         let read = || {
             let level = directories.level(&location, &mut tracker.scan(), &CancellationToken::new());
             level.unwrap().files.remove(0)

@@ -24,9 +24,7 @@ use crate::{
         boundary::{Boundary, HiddenDirectories},
         bundle::{self, Upload},
         directory::{self, Location, TemplateDirectory},
-        footer, locations,
-        observer::NoObserver,
-        read,
+        footer, locations, read,
         walk::{self, Project},
     },
 };
@@ -57,7 +55,7 @@ pub struct Gathered {
 /// may have.
 pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, RegistryError> {
     let root = fs::canonicalize(root).map_err(|_| RegistryError::CwdNotFound { cwd: cwd.to_owned() })?;
-    let project = walk::project(cwd, &[root], &mut NoObserver)?;
+    let project = walk::project(cwd, &[root], None)?;
     let home = home.and_then(|home| fs::canonicalize(home).ok());
     let hidden = HiddenDirectories::new(paths::known_data_dirs());
     let mut builder = BundleBuilder::default();

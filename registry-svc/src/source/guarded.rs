@@ -1,22 +1,21 @@
 //! A cache of values that are valid while a guard holds.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{hash::Hash, sync::Arc};
+
+use svc_kit::memo::{Memo, MemoLimits};
 
 use crate::source::tracker::CacheGuard;
 
-/// Maximum number of cached values. A full cache is cleared, which costs one more scan for each value.
-const MAX_ENTRIES: usize = 256;
+/// Only the number of values is limited. A full cache is cleared, which costs one more scan for each value.
+const LIMITS: MemoLimits = MemoLimits {
+    entries: 256,
+    bytes: usize::MAX,
+    entry_bytes: usize::MAX,
+};
 
 /// A cache of values with guards. Callers must ask the tracker whether the guard still holds.
 #[derive(Debug)]
-pub(crate) struct GuardedCache<K, V> {
-    entries: Mutex<HashMap<K, Arc<Guarded<V>>>>,
-}
+pub(crate) struct GuardedCache<K, V>(Memo<K, Arc<Guarded<V>>>);
 
 /// A value and its guard.
 #[derive(Debug)]
@@ -27,38 +26,22 @@ pub(crate) struct Guarded<V> {
     pub(crate) guard: CacheGuard,
 }
 
-impl<K, V> Default for GuardedCache<K, V> {
+impl<K: Eq + Hash, V> Default for GuardedCache<K, V> {
     fn default() -> Self {
-        Self {
-            entries: Mutex::default(),
-        }
+        Self(Memo::new(LIMITS))
     }
 }
 
 impl<K: Eq + Hash, V> GuardedCache<K, V> {
     /// Returns the cached value of a key.
     pub(crate) fn get(&self, key: &K) -> Option<Arc<Guarded<V>>> {
-        self.lock().get(key).cloned()
+        self.0.get(key, |guarded| Some(Arc::clone(guarded)))
     }
 
     /// Stores a value, replaces the previous one, and returns it.
     pub(crate) fn insert(&self, key: K, value: V, guard: CacheGuard) -> Arc<Guarded<V>> {
         let guarded = Arc::new(Guarded { value, guard });
-        let mut entries = self.lock();
-        let gone = if entries.len() >= MAX_ENTRIES {
-            mem::take(&mut *entries)
-        } else {
-            HashMap::new()
-        };
-        let before = entries.insert(key, Arc::clone(&guarded));
-        // Dropping large entries outside the lock keeps other calls from waiting.
-        drop(entries);
-        drop((gone, before));
+        self.0.keep(key, Arc::clone(&guarded), 0);
         guarded
-    }
-
-    /// Locks the entries. Code under the lock does not panic.
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Arc<Guarded<V>>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -193,17 +193,4 @@ mod tests {
             Err(Unreadable::NotAFile)
         ));
     }
-
-    #[test]
-    fn links_out_of_boundary_are_rejected() {
-        let tree = TempTree::new(&[]);
-        let boundary = boundary(&tree.at("within"));
-        tree.link(tree.write("secret", "s"), "within/leaves");
-        tree.link(tree.write("within/open", "o"), "within/stays");
-        assert_eq!(text(&tree.at("within/stays"), &boundary).unwrap(), "o");
-        assert!(matches!(
-            text(&tree.at("within/leaves"), &boundary),
-            Err(Unreadable::OutsideBoundary)
-        ));
-    }
 }

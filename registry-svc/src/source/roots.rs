@@ -9,7 +9,7 @@ use crate::{
     domain::{error::RegistryError, family::Family, rules::ProjectTemplates, template::Scope},
     source::{
         Sources, families, footer,
-        observer::PathObserver,
+        tracker::Scan,
         walk::{self, Project},
     },
 };
@@ -24,19 +24,15 @@ pub(crate) struct SearchRoots {
 }
 
 impl Sources {
-    /// Returns the current project and home of a call. `observer` observes every path that determines them and every
+    /// Returns the current project and home of a call. `scan` observes every path that determines them and every
     /// location in them.
     ///
     /// # Errors
     ///
     /// The working directory is invalid; see [`walk::project`].
-    pub(crate) fn search_roots(
-        &self,
-        cwd: Option<&str>,
-        observer: &mut impl PathObserver,
-    ) -> Result<SearchRoots, RegistryError> {
+    pub(crate) fn search_roots(&self, cwd: Option<&str>, scan: &mut Scan<'_>) -> Result<SearchRoots, RegistryError> {
         let project = match cwd {
-            Some(cwd) => Some(walk::project(cwd, &self.roots, observer)?),
+            Some(cwd) => Some(walk::project(cwd, &self.roots, Some(scan))?),
             None => None,
         };
         // An invalid working directory is rejected even if project templates are off.
@@ -46,30 +42,30 @@ impl Sources {
         });
         if let Some(project) = &project {
             for directory in &project.directories {
-                self.observe(directory, Scope::Project, observer);
+                self.observe(directory, Scope::Project, scan);
             }
             for directory in Family::Graph.directories(Scope::Project) {
-                observer.observe_directory(&project.top, directory);
+                scan.observe_directory(&project.top, directory);
             }
         }
         // Resolved for each call, because the home or a link in its path may be created later.
         let home = self.home.as_deref().and_then(|home| {
-            observer.observe_path(home);
+            scan.observe_path(home);
             fs::canonicalize(home).ok()
         });
         if let Some(home) = &home {
-            self.observe(home, Scope::User, observer);
+            self.observe(home, Scope::User, scan);
         }
         Ok(SearchRoots { project, home })
     }
 
-    fn observe(&self, base: &Path, scope: Scope, observer: &mut impl PathObserver) {
+    fn observe(&self, base: &Path, scope: Scope, scan: &mut Scan<'_>) {
         for directory in families(&self.import)
             .iter()
             .flat_map(|family| family.directories(scope))
         {
-            observer.observe_directory(base, directory);
+            scan.observe_directory(base, directory);
         }
-        observer.observe_directory(base, footer::DIRECTORY);
+        scan.observe_directory(base, footer::DIRECTORY);
     }
 }

@@ -5,7 +5,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use crate::{domain::error::RegistryError, source::observer::PathObserver};
+use crate::{domain::error::RegistryError, source::tracker::Scan};
 
 /// The entry that marks the root of a repository.
 const REPOSITORY: &str = ".git";
@@ -24,25 +24,23 @@ pub(crate) struct Project {
 }
 
 /// Returns the project of a working directory: the directory and each parent up to the first that contains `.git` (a
-/// directory or a file), but never beyond the workspace root. `observer` observes every path that determines the
-/// result.
+/// directory or a file), but never beyond the workspace root. `scan` observes every path that determines the
+/// result; without it the result is read once and not cached.
 ///
 /// # Errors
 ///
 /// [`RegistryError::CwdRelative`], [`RegistryError::CwdNotFound`]; [`RegistryError::CwdOutsideRoots`], checked after
 /// links are followed; [`RegistryError::CwdGoesUp`], checked before any disk access.
-pub(crate) fn project(
-    cwd: &str,
-    roots: &[PathBuf],
-    observer: &mut impl PathObserver,
-) -> Result<Project, RegistryError> {
+pub(crate) fn project(cwd: &str, roots: &[PathBuf], mut scan: Option<&mut Scan<'_>>) -> Result<Project, RegistryError> {
     if !Path::new(cwd).is_absolute() {
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
     }
     if Path::new(cwd).components().any(|part| part == Component::ParentDir) {
         return Err(going_up(cwd, roots));
     }
-    observer.observe_path(Path::new(cwd));
+    if let Some(scan) = &mut scan {
+        scan.observe_path(Path::new(cwd));
+    }
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
     let Some(start) = start else {
         return Err(missing(cwd, roots));
@@ -58,7 +56,9 @@ pub(crate) fn project(
     let mut directories = Vec::new();
     for directory in start.ancestors() {
         directories.push(directory.to_owned());
-        observer.observe_entry(directory, REPOSITORY);
+        if let Some(scan) = &mut scan {
+            scan.observe_entry(directory, REPOSITORY);
+        }
         if fs::symlink_metadata(directory.join(REPOSITORY)).is_ok() {
             let top = directory.to_owned();
             return Ok(Project { directories, top });
@@ -133,34 +133,16 @@ fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{observer::NoObserver, temp_tree::TempTree};
+    use crate::source::temp_tree::TempTree;
 
     fn tree() -> TempTree {
         TempTree::new(&["root/repo/a/b", "outside"])
     }
 
     fn walk(tree: &TempTree, cwd: &str) -> Result<Vec<String>, RegistryError> {
-        let project = project(tree.at(cwd).to_str().unwrap(), &[tree.at("root")], &mut NoObserver)?;
+        let project = project(tree.at(cwd).to_str().unwrap(), &[tree.at("root")], None)?;
         let relative = |path: &PathBuf| path.strip_prefix(&tree.base).unwrap().display().to_string();
         Ok(project.directories.iter().map(relative).collect())
-    }
-
-    #[test]
-    fn ends_at_the_repository() {
-        let tree = tree();
-        fs::create_dir(tree.at("root/repo/.git")).unwrap();
-        assert_eq!(
-            walk(&tree, "root/repo/a/b").unwrap(),
-            ["root/repo/a/b", "root/repo/a", "root/repo"]
-        );
-        assert_eq!(walk(&tree, "root/repo").unwrap(), ["root/repo"]);
-    }
-
-    #[test]
-    fn git_may_be_a_file() {
-        let tree = tree();
-        fs::write(tree.at("root/repo/a/.git"), "gitdir: elsewhere").unwrap();
-        assert_eq!(walk(&tree, "root/repo/a/b").unwrap(), ["root/repo/a/b", "root/repo/a"]);
     }
 
     #[test]
@@ -181,7 +163,7 @@ mod tests {
         tree.link("../outside/none", "root/away");
         tree.link("round", "root/round");
         assert!(matches!(
-            project("relative", &[], &mut NoObserver),
+            project("relative", &[], None),
             Err(RegistryError::CwdRelative { .. })
         ));
         for cwd in [

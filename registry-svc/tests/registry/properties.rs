@@ -10,9 +10,9 @@ use registry_svc::domain::{
     graph,
     lint::{self, KnownNames, LintKind, lint_text},
     models::ModelCatalogue,
-    name::{AgentType, TemplateName},
+    name::AgentType,
     prompt::{Mode, SharedTexts},
-    resolve::{Inherited, ResolveContext, SpawnRequest, Wanted, resolve},
+    resolve::{Inherited, ResolveContext, SpawnRequest, resolve},
     resolved::Resolved,
     role,
     rules::Rules,
@@ -42,12 +42,8 @@ fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Reso
         text: Ok(text),
     };
     let file = family.read(file, &Rules::default()).ok()?;
-    let wanted = match file.name.clone() {
-        TemplateName::AgentType(name) => Wanted::AgentType(name),
-        TemplateName::RoleTemplate(name) => Wanted::RoleTemplate(name),
-    };
     let request = SpawnRequest {
-        wanted,
+        wanted: Some(file.name.clone()),
         agent_name: None,
         model: None,
         effort: None,
@@ -247,7 +243,7 @@ proptest! {
             if family != Family::Graph && yaml.lines().any(|line| line == "tools: []") && family != Family::Roles {
                 // An empty list in a subagent restricts nothing and causes a warning. In other dialects it allows
                 // nothing.
-                let is_subagent = resolved.source.is_some_and(|source| source.dialect.to_string() == "subagent");
+                let is_subagent = resolved.source.is_some_and(|source| source.file.dialect.to_string() == "subagent");
                 let is_toml = family == Family::Foreign(ForeignFormat::Codex);
                 prop_assert!(is_subagent || is_toml || !child.allows("wait"));
             }

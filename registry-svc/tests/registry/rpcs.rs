@@ -136,7 +136,7 @@ async fn tool_descriptions_include_catalogue_roles() {
     let spawn = schema(&described.tools, "spawn_agent");
     let agent_type = spawn["properties"]["agent_type"]["description"].as_str().unwrap();
     assert!(agent_type.ends_with(&format!("\n{}", described.hint)), "{agent_type}");
-    assert!(agent_type.contains("in the project (nearest directory first)"));
+    assert!(agent_type.contains("in the project (nearest directory first), then in the user's home"));
     assert_eq!(schema(&described.tools, "wait")["required"], serde_json::json!(["ids"]));
     let node = schema(&described.tools, "spawn_node");
     assert_eq!(node["required"], serde_json::json!(["label", "roleTemplate"]));

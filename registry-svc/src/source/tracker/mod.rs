@@ -4,15 +4,13 @@
 //! reads the queue cannot miss a completed change. Reading an empty queue is one system call that never blocks. A
 //! background thread that delivers events could be late, so callers read the queue themselves.
 //!
-//! A [`Scan`] observes each directory and each name before it is read ([`PathObserver`]). If none of them changed until
+//! A [`Scan`] observes each directory and each name before it is read. If none of them changed until
 //! the scan is complete, the result is a [`CacheGuard`]. The guard holds until one of the observed locations changes.
 //! Calls check the guard of a cached value, and WatchAgents streams wait until a guard no longer holds.
 //!
 //! Some changes cause no event: writes through a mapping, writes by another machine or another container, and mounts. A
 //! call therefore trusts a guard for at most one second. No guard is given where more changes could be missed: on file
 //! systems that can change without this kernel, for files with a second name, and on systems without inotify.
-//!
-//! [`PathObserver`]: crate::source::observer::PathObserver
 
 #[cfg(target_os = "linux")]
 mod linux;

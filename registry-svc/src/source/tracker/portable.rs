@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use crate::source::observer::{NoObserver, PathObserver};
-
 /// A tracker that observes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeTracker;
@@ -44,6 +42,15 @@ impl Scan<'_> {
         self.tracker.scan()
     }
 
+    /// Observes the target of an absolute path.
+    pub(crate) const fn observe_path(&mut self, _: &Path) {}
+
+    /// Observes whether a directory has an entry with that name.
+    pub(crate) const fn observe_entry(&mut self, _: &Path, _: &str) {}
+
+    /// Observes all entries of a directory below another one.
+    pub(crate) const fn observe_directory(&mut self, _: &Path, _: &str) {}
+
     /// Observes all entries of the directory at this path.
     pub(crate) const fn directory(&mut self, _: &Path) {}
 
@@ -68,19 +75,5 @@ impl Scan<'_> {
     #[must_use]
     pub(crate) const fn finish(self) -> Option<CacheGuard> {
         None
-    }
-}
-
-impl PathObserver for Scan<'_> {
-    fn observe_path(&mut self, path: &Path) {
-        NoObserver.observe_path(path);
-    }
-
-    fn observe_entry(&mut self, directory: &Path, name: &str) {
-        NoObserver.observe_entry(directory, name);
-    }
-
-    fn observe_directory(&mut self, base: &Path, relative: &str) {
-        NoObserver.observe_directory(base, relative);
     }
 }
