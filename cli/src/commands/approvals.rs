@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tonic::Request;
 use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{Approval, ApprovalDecision, ResolveApprovalRequest};
 
@@ -271,7 +270,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         grant,
         reason: args.reason,
     };
-    let answer = supervisor.resolve_approval(Request::new(request)).await?.into_inner();
+    let answer = supervisor.resolve_approval(request).await?.into_inner();
     let decided = answer
         .approval
         .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;

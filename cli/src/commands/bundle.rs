@@ -2,7 +2,6 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::{
     MAX_WORKSPACE_MESSAGE_BYTES,
     registry::v1::{GetWorkspaceRequest, WorkspaceFile},
@@ -56,7 +55,7 @@ pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
             };
             let registry = context.registry().await?;
             let mut registry = registry.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
-            let answer = registry.get_workspace(Request::new(request)).await?.into_inner();
+            let answer = registry.get_workspace(request).await?.into_inner();
             context.ui.table(
                 || json::message(&answer),
                 || table(&answer.files),

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode},
     supervisor::v1::{
@@ -451,7 +450,7 @@ async fn prune(supervisor: &mut Supervisor, args: PruneArgs, context: &Context) 
                 request_id: troupe_client::request_id(),
                 session_id: session.session_id.clone(),
             };
-            supervisor.delete_session(Request::new(request)).await?;
+            supervisor.delete_session(request).await?;
         }
     }
     context.ui.table(
@@ -472,7 +471,7 @@ async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionReq
         session_id: ids::session(supervisor, &one.session).await?,
         ..change
     };
-    let answer = supervisor.update_session(Request::new(request)).await?.into_inner();
+    let answer = supervisor.update_session(request).await?.into_inner();
     let session = answer.session.ok_or_else(Error::empty_answer)?;
     context
         .ui
@@ -504,7 +503,7 @@ async fn delete(supervisor: &mut Supervisor, one: &One, context: &Context) -> Re
         request_id: troupe_client::request_id(),
         session_id: session_id.clone(),
     };
-    supervisor.delete_session(Request::new(request)).await?;
+    supervisor.delete_session(request).await?;
     context.ui.answer(
         || json!({ "deleted_session_id": session_id }),
         || format!("session {session_id} deleted"),
