@@ -139,7 +139,7 @@ async fn show(args: Named, context: &Context) -> Result<()> {
 }
 
 /// The complete tool call that an approval covers.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, serde::Deserialize, serde::Serialize)]
 pub(super) struct Call {
     tool: String,
     arguments: Value,
@@ -195,13 +195,7 @@ impl Call {
 
 fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
     let mut shown = json::message(approval);
-    shown["call"] = call.map_or(Value::Null, |call| {
-        json!({
-            "tool": call.tool,
-            "arguments": call.arguments,
-            "resolved_paths": call.resolved_paths,
-        })
-    });
+    shown["call"] = json!(call);
     shown
 }
 

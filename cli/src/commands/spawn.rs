@@ -358,9 +358,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, task: Strin
         custom_system_prompt: details
             .system_prompt
             .as_deref()
-            .map(message::read)
-            .transpose()?
-            .unwrap_or_default(),
+            .map_or(Ok(String::new()), message::read)?,
         edge_management: details.edges.unwrap_or_default().into(),
         capabilities: details.capability,
         permissions: ceiling(details.permit, details.forbid),
