@@ -27,10 +27,7 @@ Examples:
 pub(crate) enum Action {
     /// Upload the templates of a project and of your home, and print the digest
     #[command(after_help = "Example: troupe bundle put --cwd ~/project")]
-    Put {
-        #[command(flatten)]
-        project: ProjectArgs,
-    },
+    Put(ProjectArgs),
     /// List the files of an uploaded bundle
     #[command(after_help = "Example: troupe bundle get DIGEST --output json")]
     Get {
@@ -43,7 +40,7 @@ pub(crate) enum Action {
 /// Runs the action.
 pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
     match action {
-        Action::Put { project } => {
+        Action::Put(project) => {
             let digest = workspace::put(&project.cwd()?, context).await?;
             context
                 .ui
