@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tonic::Request;
 use troupe_client::{Address, Service};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SpawnAgentRequest, Status, StatusKind};
 
@@ -73,7 +72,7 @@ async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
         cwd: project.to_string_lossy().into_owned(),
         ..CreateSessionRequest::default()
     };
-    let session = supervisor.create_session(Request::new(session)).await?.into_inner();
+    let session = supervisor.create_session(session).await?.into_inner();
     let session = session.session.unwrap_or_default().session_id;
     let begun = Instant::now();
     let spawn = SpawnAgentRequest {
@@ -83,7 +82,7 @@ async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
         message: Some(PROMPT.to_owned()),
         ..SpawnAgentRequest::default()
     };
-    let spawned = supervisor.spawn_agent(Request::new(spawn)).await?.into_inner();
+    let spawned = supervisor.spawn_agent(spawn).await?.into_inner();
     let thread = spawned.thread.unwrap_or_default().thread_id;
     let waited = waiting::wait(&mut supervisor, &session, vec![thread], TIMEOUT, false).await?;
     let status = waited.settled.into_iter().find_map(|settled| settled.status);

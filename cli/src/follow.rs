@@ -1,4 +1,4 @@
-//! The watches of all sessions together.
+//! Watches that report lost connections, and the watches of all sessions together.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -25,6 +25,17 @@ pub(crate) struct OpenSession {
     pub(crate) id: String,
     /// Whether it was opened after the start.
     pub(crate) is_new: bool,
+}
+
+/// Returns the next message of a watch. Reports lost connections. An error is permanent.
+pub(crate) async fn next_message<W: Watch>(follow: &mut Follow<W>, ui: &Ui) -> Result<Box<W::Message>> {
+    loop {
+        match follow.next().await? {
+            Update::Message(message) => return Ok(message),
+            Update::Opened => {}
+            Update::Lost { cause, .. } => ui.lost(cause.message(), ""),
+        }
+    }
 }
 
 /// An item of the watch of the session with this id, or the permanent error of the watch.

@@ -55,7 +55,7 @@ use svc_kit::settings::{Settings, SettingsError};
 
 use crate::{
     args::Cli,
-    commands::Command,
+    commands::{Command, completion, hook, launcher, sample_agent},
     context::Context,
     error::{Error, Kind, Result},
     global::SHARED_SETTINGS,
@@ -68,7 +68,7 @@ use crate::{
 pub fn main() -> ExitCode {
     // Ends the process if a shell asks for completions.
     CompleteEnv::with_factory(Cli::command)
-        .var(commands::completion::VARIABLE)
+        .var(completion::VARIABLE)
         .complete();
     let (mut cli, settings) = match parse() {
         Ok(parsed) => parsed,
@@ -145,18 +145,19 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
             .map_err(|error| Error::failure(format!("cannot run as the first process: {error}")));
     }
     let context = Context::new(cli.global);
-    if let Command::Man(args) = &cli.command {
-        return commands::completion::man(args, Cli::command()).map(|()| ExitCode::SUCCESS);
-    }
-    let command = match commands::without_runtime(cli.command) {
-        commands::Outcome::Done(code) => return Ok(code),
-        commands::Outcome::Async(command) => command,
+    let command = match cli.command {
+        Command::Man(args) => return completion::man(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
+        // The sample agent is started as a separate process thousands of times, so its start has to be cheap.
+        Command::SampleAgent(args) => return Ok(sample_agent::run(&args)),
+        Command::Hook(args) => return Ok(hook::run(&args)),
+        Command::Launch(args) => return Ok(launcher::launch(args)),
+        command => command,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::failure(format!("cannot start: {error}")))?;
-    let done = runtime.block_on(commands::run(*command, &context, settings));
+    let done = runtime.block_on(commands::run(command, &context, settings));
     // Background tasks have nothing left to report.
     runtime.shutdown_background();
     match done {

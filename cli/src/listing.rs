@@ -1,15 +1,15 @@
-//! Complete lists from the supervisor, across all pages.
+//! Sessions and complete lists from the supervisor, across all pages.
 
 use std::collections::BTreeMap;
 
 use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{
-    Approval, Artifact, Edge, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest, ListEdgesRequest,
-    ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListScope, ListSessionsRequest,
+    Approval, Artifact, Edge, GetSessionRequest, ListActiveAgentsRequest, ListApprovalsRequest, ListArtifactsRequest,
+    ListEdgesRequest, ListMailboxRequest, ListPromptsRequest, ListRunnersRequest, ListScope, ListSessionsRequest,
     ListSpawnableAgentsRequest, Mail, Prompt, Runner, Session, SpawnableAgent, Thread,
 };
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Maximum page size of the supervisor.
 const PAGE: i32 = 1000;
@@ -48,6 +48,15 @@ pub(crate) async fn sessions_with(
         ..ListSessionsRequest::default()
     };
     every_page!(supervisor.list_sessions(request).sessions)
+}
+
+/// Reads a session.
+pub(crate) async fn session(supervisor: &mut Supervisor, session_id: String) -> Result<Session> {
+    let answer = supervisor
+        .get_session(GetSessionRequest { session_id })
+        .await?
+        .into_inner();
+    answer.session.ok_or_else(Error::empty_answer)
 }
 
 /// Lists the threads of a session in spawn order, the root first. An empty session id refers to the session of the

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 use troupe_client::{Service, Supervisor, host::is_this_machine};
 use troupe_proto::{
     fault,
@@ -127,7 +127,7 @@ async fn upload(files: Vec<WorkspaceFile>, context: &Context) -> Result<String> 
         files,
         request_id: troupe_client::request_id(),
     };
-    let answer = context.registry().await?.put_workspace(Request::new(request)).await?;
+    let answer = context.registry().await?.put_workspace(request).await?;
     Ok(answer.into_inner().workspace_digest)
 }
 

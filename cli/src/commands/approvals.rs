@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tonic::Request;
 use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{Approval, ApprovalDecision, ResolveApprovalRequest};
 
@@ -140,7 +139,7 @@ async fn show(args: Named, context: &Context) -> Result<()> {
 }
 
 /// The complete tool call that an approval covers.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, serde::Deserialize, serde::Serialize)]
 pub(super) struct Call {
     tool: String,
     arguments: Value,
@@ -196,13 +195,7 @@ impl Call {
 
 fn to_json(approval: &Approval, call: Option<&Call>) -> Value {
     let mut shown = json::message(approval);
-    shown["call"] = call.map_or(Value::Null, |call| {
-        json!({
-            "tool": call.tool,
-            "arguments": call.arguments,
-            "resolved_paths": call.resolved_paths,
-        })
-    });
+    shown["call"] = json!(call);
     shown
 }
 
@@ -271,7 +264,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
         grant,
         reason: args.reason,
     };
-    let answer = supervisor.resolve_approval(Request::new(request)).await?.into_inner();
+    let answer = supervisor.resolve_approval(request).await?.into_inner();
     let decided = answer
         .approval
         .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;

@@ -2,7 +2,6 @@
 
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::supervisor::v1::UpdateThreadBudgetRequest;
 
 use crate::{
@@ -45,10 +44,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         thread_id: present.thread_id,
         ..UpdateThreadBudgetRequest::default()
     };
-    let answer = supervisor
-        .update_thread_budget(Request::new(request))
-        .await?
-        .into_inner();
+    let answer = supervisor.update_thread_budget(request).await?.into_inner();
     let thread = answer.thread.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "thread": json::message(&thread) }),

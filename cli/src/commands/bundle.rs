@@ -2,7 +2,6 @@
 
 use clap::Subcommand;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::{
     MAX_WORKSPACE_MESSAGE_BYTES,
     registry::v1::{GetWorkspaceRequest, WorkspaceFile},
@@ -28,10 +27,7 @@ Examples:
 pub(crate) enum Action {
     /// Upload the templates of a project and of your home, and print the digest
     #[command(after_help = "Example: troupe bundle put --cwd ~/project")]
-    Put {
-        #[command(flatten)]
-        project: ProjectArgs,
-    },
+    Put(ProjectArgs),
     /// List the files of an uploaded bundle
     #[command(after_help = "Example: troupe bundle get DIGEST --output json")]
     Get {
@@ -44,7 +40,7 @@ pub(crate) enum Action {
 /// Runs the action.
 pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
     match action {
-        Action::Put { project } => {
+        Action::Put(project) => {
             let digest = workspace::put(&project.cwd()?, context).await?;
             context
                 .ui
@@ -56,7 +52,7 @@ pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
             };
             let registry = context.registry().await?;
             let mut registry = registry.max_decoding_message_size(MAX_WORKSPACE_MESSAGE_BYTES);
-            let answer = registry.get_workspace(Request::new(request)).await?.into_inner();
+            let answer = registry.get_workspace(request).await?.into_inner();
             context.ui.table(
                 || json::message(&answer),
                 || table(&answer.files),

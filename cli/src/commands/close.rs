@@ -2,7 +2,6 @@
 
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{CloseAgentRequest, ClosePolicy, CloseSessionRequest, StatusKind};
 
@@ -82,7 +81,7 @@ pub(super) async fn close_session(
         close_policy: manner.policy().into(),
         ..CloseSessionRequest::default()
     };
-    let answer = supervisor.close_session(Request::new(request)).await?.into_inner();
+    let answer = supervisor.close_session(request).await?.into_inner();
     let session = answer.session.ok_or_else(Error::empty_answer)?;
     let state = if session.closed { "closed" } else { "closing" };
     context.ui.answer(
@@ -106,7 +105,7 @@ async fn close_thread(
         reason,
         ..CloseAgentRequest::default()
     };
-    let closed = supervisor.close_agent(Request::new(request)).await?.into_inner();
+    let closed = supervisor.close_agent(request).await?.into_inner();
     context.ui.answer(
         || json::message(&closed),
         || {

@@ -1,7 +1,6 @@
 //! `troupe edges`: manages the edges along which agents hand over work.
 
 use serde_json::json;
-use tonic::Request;
 use troupe_client::Supervisor;
 use troupe_proto::supervisor::v1::{CreateEdgeRequest, DeleteEdgeRequest, Edge, EdgeKind};
 
@@ -129,7 +128,7 @@ async fn create(supervisor: &mut Supervisor, args: Create, context: &Context) ->
         kind: kind.into(),
         label: args.label,
     };
-    let answer = supervisor.create_edge(Request::new(request)).await?.into_inner();
+    let answer = supervisor.create_edge(request).await?.into_inner();
     match answer.edge {
         Some(edge) => show(std::slice::from_ref(&edge), context),
         None => context.ui.answer(
@@ -151,7 +150,7 @@ async fn delete(supervisor: &mut Supervisor, args: &Delete, context: &Context) -
         session_id,
         edge_id: edge.edge_id.clone(),
     };
-    supervisor.delete_edge(Request::new(request)).await?;
+    supervisor.delete_edge(request).await?;
     context.ui.answer(
         || json!({ "deleted_edge_id": edge.edge_id }),
         || format!("edge {} deleted", edge.edge_id),

@@ -1,7 +1,6 @@
 //! `troupe handoff`: sends a message from one agent to another along an edge.
 
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::supervisor::v1::{ResponseExpectation, SendHandoffRequest};
 
 use crate::{
@@ -56,7 +55,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         context_ref: args.about,
         ..SendHandoffRequest::default()
     };
-    let answer = supervisor.send_handoff(Request::new(request)).await?.into_inner();
+    let answer = supervisor.send_handoff(request).await?.into_inner();
     let sent = answer.handoff.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "handoff": json::message(&sent) }),

@@ -1,13 +1,13 @@
 //! `troupe logs`: shows the transcript of a thread, and follows it.
 
 use clap_complete::ArgValueCompleter;
-use troupe_client::{
-    Supervisor,
-    follow::{Follow, Update},
-};
+use troupe_client::{Supervisor, follow::Follow};
 use troupe_proto::supervisor::v1::{ListTranscriptRequest, TranscriptEntry, TranscriptKind, WatchTranscriptRequest};
 
-use crate::{choices, complete, content, context::Context, error::Result, ids, json, transcript_format, ui::style};
+use crate::{
+    choices, complete, content, context::Context, error::Result, follow::next_message, ids, json, transcript_format,
+    ui::style,
+};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -79,17 +79,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 
 async fn follow(mut follow: Follow<WatchTranscriptRequest>, mut printer: Printer<'_>) -> Result<()> {
     loop {
-        match follow.next().await? {
-            Update::Opened => {}
-            Update::Lost { cause, .. } => printer.context.ui.lost(cause.message(), ""),
-            Update::Message(message) => {
-                for entry in &message.entries {
-                    printer.show(entry).await?;
-                }
-                if message.closed {
-                    return Ok(());
-                }
-            }
+        let message = next_message(&mut follow, &printer.context.ui).await?;
+        for entry in &message.entries {
+            printer.show(entry).await?;
+        }
+        if message.closed {
+            return Ok(());
         }
     }
 }

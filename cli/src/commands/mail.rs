@@ -4,7 +4,6 @@ use std::time::SystemTime;
 
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::supervisor::v1::{AcknowledgeMailboxRequest, Handoff, Mail, ResponseExpectation, Status, mail::Body};
 
 use crate::{
@@ -57,7 +56,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             up_to_sequence,
             ..AcknowledgeMailboxRequest::default()
         };
-        supervisor.acknowledge_mailbox(Request::new(request)).await?;
+        supervisor.acknowledge_mailbox(request).await?;
         context.ui.note(format!("acknowledged up to #{up_to_sequence}"));
     }
     Ok(())

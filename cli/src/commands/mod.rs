@@ -45,8 +45,6 @@ pub(crate) mod up;
 pub(crate) mod wait;
 pub(crate) mod watch;
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use svc_kit::settings::Settings;
 
@@ -169,14 +167,6 @@ pub(crate) enum Command {
     Pods(pods::Args),
 }
 
-/// The outcome of a command that was tried without a runtime.
-pub(crate) enum Outcome {
-    /// The command needed no runtime and is done.
-    Done(ExitCode),
-    /// The command needs a runtime and was not run.
-    Async(Box<Command>),
-}
-
 /// Returns whether the command runs a runner in its process, and thus has agent programs as children.
 pub(crate) const fn runs_programs(command: &Command) -> bool {
     matches!(
@@ -207,18 +197,7 @@ pub(crate) const fn connects(command: &Command) -> bool {
     )
 }
 
-/// Runs the command if it needs no runtime. The sample agent is started as a separate process thousands of times, so
-/// its start has to be cheap.
-pub(crate) fn without_runtime(command: Command) -> Outcome {
-    match command {
-        Command::SampleAgent(args) => Outcome::Done(sample_agent::run(&args)),
-        Command::Hook(args) => Outcome::Done(hook::run(&args)),
-        Command::Launch(args) => Outcome::Done(launcher::launch(args)),
-        other => Outcome::Async(Box::new(other)),
-    }
-}
-
-/// Runs the command.
+/// Runs a command that needs a runtime.
 pub(crate) async fn run(command: Command, context: &Context, settings: Settings) -> Result<()> {
     // Boxed: each future is as large as all values that its command holds across an await.
     match command {

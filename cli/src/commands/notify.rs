@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 use serde_json::json;
-use troupe_client::follow::{Follow, Update};
+use troupe_client::follow::Follow;
 use troupe_proto::supervisor::v1::{
     Notification, NotificationKind, NotificationPolicy, WatchNotificationsRequest, WatchSessionsRequest,
 };
@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     desktop::{self, Alert, Urgency},
     error::Result,
-    follow::AllSessions,
+    follow::{AllSessions, next_message},
     ids, json, names, time,
     ui::{Line, style},
 };
@@ -90,11 +90,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let session_id = ids::session_or_current(&mut supervisor, args.session.as_deref()).await?;
     let mut follow = Follow::new(supervisor, WatchNotificationsRequest { session_id, ..request });
     while output.left != Some(0) {
-        match follow.next().await? {
-            Update::Message(response) => output.show(&response.notification.unwrap_or_default()).await?,
-            Update::Opened => {}
-            Update::Lost { cause, .. } => context.ui.lost(cause.message(), ""),
-        }
+        let response = next_message(&mut follow, &context.ui).await?;
+        output.show(&response.notification.unwrap_or_default()).await?;
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use troupe_client::{Supervisor, follow::ThreadWatch};
 use troupe_proto::supervisor::v1::{
-    ConditionKind, GetSessionRequest, Session, StatusKind, Telemetry, Thread, WatchSessionsRequest,
-    WatchThreadsRequest, watch_threads_response::Message,
+    ConditionKind, Session, StatusKind, Telemetry, Thread, WatchSessionsRequest, WatchThreadsRequest,
+    watch_threads_response::Message,
 };
 
 use crate::{
@@ -87,11 +87,7 @@ impl Selection {
     /// Reads the sessions and their threads. An unreadable session does not hide the other sessions.
     async fn read(&self, supervisor: &mut Supervisor) -> Result<Listed> {
         let sessions = match &self.session {
-            Some(id) => {
-                let session_id = id.clone();
-                let answer = supervisor.get_session(GetSessionRequest { session_id }).await?;
-                vec![answer.into_inner().session.ok_or_else(Error::empty_answer)?]
-            }
+            Some(id) => vec![listing::session(supervisor, id.clone()).await?],
             None => listing::sessions_with(supervisor, self.labels.clone(), self.includes_closed).await?,
         };
         let mut listed = Listed::default();
@@ -153,11 +149,11 @@ impl Listed {
         json!({ "sessions": sessions.collect::<Vec<_>>() })
     }
 
-    fn sections<'a>(&'a self, form: &Form, hints: HintWidth) -> Sections<'a> {
+    fn sections<'a>(&'a self, form: &Form, hint_columns: usize) -> Sections<'a> {
         Sections {
             listed: self.shown(form),
             as_tree: form.as_tree,
-            hints,
+            hint_columns,
             now: SystemTime::now(),
         }
     }
@@ -191,7 +187,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let listed = selection.read(&mut supervisor).await?;
     context
         .ui
-        .answer(|| listed.to_json(&form), || listed.sections(&form, HintWidth::Whole))?;
+        .answer(|| listed.to_json(&form), || listed.sections(&form, usize::MAX))?;
     if listed.sessions.is_empty() {
         context
             .ui
@@ -221,7 +217,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
     loop {
         match &mut live {
             Some(live) => {
-                let text = listed.sections(form, HintWidth::Clipped).render_for(&context.ui)?;
+                let text = listed.sections(form, context.ui.columns()).render_for(&context.ui)?;
                 let text = if text.is_empty() {
                     let nothing = if form.filter.is_empty() {
                         "no sessions"
@@ -236,7 +232,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
             }
             None if is_changed => context
                 .ui
-                .answer(|| listed.to_json(form), || listed.sections(form, HintWidth::Whole))?,
+                .answer(|| listed.to_json(form), || listed.sections(form, usize::MAX))?,
             None => {}
         }
         let first = match &live {
@@ -301,16 +297,9 @@ fn to_json(session: &Session, threads: &[Thread]) -> Value {
 struct Sections<'a> {
     listed: Cow<'a, [(Session, Vec<Thread>)]>,
     as_tree: bool,
-    hints: HintWidth,
+    /// Maximum width of the hints. They contain commands to copy.
+    hint_columns: usize,
     now: SystemTime,
-}
-
-/// The form of hints, which contain commands to copy.
-#[derive(Clone, Copy)]
-enum HintWidth {
-    Whole,
-    /// Truncated to the width of the terminal.
-    Clipped,
 }
 
 impl Render for Sections<'_> {
@@ -341,13 +330,10 @@ fn section(session: &Session, threads: &[Thread], sections: &Sections<'_>, ui: &
         (false, true) => ui::tree(threads, columns),
         (false, false) => table(threads, now).render_for(ui)?,
     };
-    let width = match sections.hints {
-        HintWidth::Whole => usize::MAX,
-        HintWidth::Clipped => columns,
-    };
     let hints = hints_for(session, threads).into_iter().map(|(what, hint)| {
         let line = Line::default().mark(style::WARN, format!("{what}:"));
-        line.mark(style::PLAIN, format!(" {hint}")).render(width)
+        line.mark(style::PLAIN, format!(" {hint}"))
+            .render(sections.hint_columns)
     });
     Ok([head, body].into_iter().chain(hints).collect::<Vec<_>>().join("\n"))
 }
@@ -462,7 +448,7 @@ mod tests {
         let sections = Sections {
             listed: Cow::Borrowed(&[]),
             as_tree,
-            hints: HintWidth::Whole,
+            hint_columns: usize::MAX,
             now: SystemTime::UNIX_EPOCH,
         };
         let ui = Ui::new(&OutputArgs::default());

@@ -1,7 +1,6 @@
 //! `troupe send`: sends input to a thread.
 
 use clap_complete::ArgValueCompleter;
-use tonic::Request;
 use troupe_proto::supervisor::v1::{OnLimit, SendInputRequest};
 
 use crate::{
@@ -64,7 +63,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         result_repairs: args.result.repairs,
         ..SendInputRequest::default()
     };
-    let sent = supervisor.send_input(Request::new(request)).await?.into_inner();
+    let sent = supervisor.send_input(request).await?.into_inner();
     context.ui.answer(
         || json::message(&sent),
         || {

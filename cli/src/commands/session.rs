@@ -5,25 +5,22 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::{
     common::v1::{EdgeManagement, Mode},
     supervisor::v1::{
-        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, Limits, Orchestration, Session,
-        UpdateSessionRequest, WatchSessionsRequest,
+        CreateSessionRequest, DeleteSessionRequest, Limits, Orchestration, Session, UpdateSessionRequest,
+        WatchSessionsRequest,
     },
 };
 
 use super::{close, show};
-use troupe_client::{
-    Supervisor,
-    follow::{Follow, Update},
-};
+use troupe_client::{Supervisor, follow::Follow};
 
 use crate::{
     choices, complete,
     context::Context,
     error::{Error, Result},
+    follow::next_message,
     ids, json, listing,
     message::TextArgs,
     names,
@@ -322,11 +319,7 @@ fn update_request(args: UpdateArgs) -> (One, UpdateSessionRequest) {
 
 async fn get(supervisor: &mut Supervisor, one: &One) -> Result<Session> {
     let session_id = ids::session(supervisor, &one.session).await?;
-    let answer = supervisor
-        .get_session(GetSessionRequest { session_id })
-        .await?
-        .into_inner();
-    answer.session.ok_or_else(Error::empty_answer)
+    listing::session(supervisor, session_id).await
 }
 
 async fn show(supervisor: &mut Supervisor, one: &One, context: &Context) -> Result<()> {
@@ -404,23 +397,12 @@ async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Re
     };
     let mut follow = Follow::new(supervisor.clone(), request);
     loop {
-        let message = match follow.next().await? {
-            Update::Message(message) => message,
-            Update::Opened => continue,
-            Update::Lost { cause, .. } => {
-                context.ui.lost(cause.message(), "");
-                continue;
-            }
-        };
+        let message = next_message(&mut follow, &context.ui).await?;
         if !context.ui.is_text() {
             context.ui.value(&json::message(&*message))?;
             continue;
         }
         let Some(session) = &message.session else { continue };
-        let threads = session.roll_up.iter().flat_map(|roll_up| &roll_up.threads);
-        let threads = threads
-            .filter(|count| count.count > 0)
-            .map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
         let head = if message.removed {
             Line::default()
                 .mark(style::PLAIN, ids::short(&session.session_id))
@@ -428,7 +410,8 @@ async fn watch(supervisor: &Supervisor, args: ListArgs, context: &Context) -> Re
         } else {
             text(session)
         };
-        let line = head.word(style::DIM, threads.collect::<Vec<_>>().join(", "));
+        let threads = session.roll_up.as_ref().map(show::thread_counts).unwrap_or_default();
+        let line = head.word(style::DIM, threads);
         context.ui.line(line.render(context.ui.columns()))?;
     }
 }
@@ -451,7 +434,7 @@ async fn prune(supervisor: &mut Supervisor, args: PruneArgs, context: &Context) 
                 request_id: troupe_client::request_id(),
                 session_id: session.session_id.clone(),
             };
-            supervisor.delete_session(Request::new(request)).await?;
+            supervisor.delete_session(request).await?;
         }
     }
     context.ui.table(
@@ -472,7 +455,7 @@ async fn update(supervisor: &mut Supervisor, one: &One, change: UpdateSessionReq
         session_id: ids::session(supervisor, &one.session).await?,
         ..change
     };
-    let answer = supervisor.update_session(Request::new(request)).await?.into_inner();
+    let answer = supervisor.update_session(request).await?.into_inner();
     let session = answer.session.ok_or_else(Error::empty_answer)?;
     context
         .ui
@@ -504,7 +487,7 @@ async fn delete(supervisor: &mut Supervisor, one: &One, context: &Context) -> Re
         request_id: troupe_client::request_id(),
         session_id: session_id.clone(),
     };
-    supervisor.delete_session(Request::new(request)).await?;
+    supervisor.delete_session(request).await?;
     context.ui.answer(
         || json!({ "deleted_session_id": session_id }),
         || format!("session {session_id} deleted"),

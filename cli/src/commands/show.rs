@@ -3,9 +3,10 @@
 use std::time::SystemTime;
 
 use clap_complete::ArgValueCompleter;
+use serde_json::json;
 use troupe_proto::{
     common::v1::{EdgeManagement, ToolPolicy},
-    supervisor::v1::{GetSessionRequest, GetThreadRequest, Limits, Session, Thread, plan_step::State},
+    supervisor::v1::{GetThreadRequest, Limits, RollUp, Session, Thread, plan_step::State},
 };
 
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
     context::Context,
     error::{Error, Result},
     ids::{self, Target},
-    json, names,
+    json, listing, names,
     options::budget_in_words,
     time,
     ui::{self, Fields, style},
@@ -39,14 +40,11 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     match ids::target(&mut supervisor, &args.target).await? {
         Target::Session(session_id) => {
-            let answer = supervisor
-                .get_session(GetSessionRequest { session_id })
-                .await?
-                .into_inner();
-            let session = answer.session.as_ref().ok_or_else(Error::empty_answer)?;
-            context
-                .ui
-                .page(|| json::message(&answer), || session_fields(session, SystemTime::now()))
+            let session = listing::session(&mut supervisor, session_id).await?;
+            context.ui.page(
+                || json!({ "session": json::message(&session) }),
+                || session_fields(&session, SystemTime::now()),
+            )
         }
         Target::Thread(thread_id) => {
             let request = GetThreadRequest {
@@ -66,8 +64,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
     let (_, state) = style::session_state(session);
     let roll_up = session.roll_up.clone().unwrap_or_default();
-    let threads = roll_up.threads.iter().filter(|count| count.count > 0);
-    let threads = threads.map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
     let edges = match session.edge_management() {
         EdgeManagement::Unspecified => String::new(),
         edges => names::edge_management(edges).to_owned(),
@@ -87,7 +83,7 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
         .field("labels", ui::labels(&session.labels, ", "))
         .field("mode", names::mode(session.mode()))
         .field("orchestration", names::orchestration(session.orchestration()))
-        .field("threads", threads.collect::<Vec<_>>().join(", "))
+        .field("threads", thread_counts(&roll_up))
         .field("tokens", ui::tokens(&usage))
         .field("cost", cost)
         .field("budget", budget_in_words(session.budget.as_ref()))
@@ -104,6 +100,13 @@ pub(super) fn session_fields(session: &Session, now: SystemTime) -> Fields {
             session.retention.map(|span| span.to_string()).unwrap_or_default(),
         )
         .field("age", time::age(session.create_time.as_ref(), now))
+}
+
+/// Formats the number of threads by status: `2 RUNNING, 1 COMPLETED`.
+pub(super) fn thread_counts(roll_up: &RollUp) -> String {
+    let counts = roll_up.threads.iter().filter(|count| count.count > 0);
+    let counts = counts.map(|count| format!("{} {}", count.count, names::status_kind(count.kind())));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 fn limits(limits: Limits) -> String {

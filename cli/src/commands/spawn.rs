@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tonic::Request;
 use troupe_client::Supervisor;
 use troupe_proto::{
     common::v1::{EdgeManagement, Namespace},
@@ -214,7 +213,7 @@ pub(crate) async fn run(mut args: Args, context: &Context) -> Result<()> {
     let (wait, timeout) = (args.wait, args.timeout);
     let role = Wanted::of(&args);
     let request = request(args, session.clone(), parent, task)?;
-    let spawned = match supervisor.spawn_agent(Request::new(request)).await {
+    let spawned = match supervisor.spawn_agent(request).await {
         Ok(spawned) => spawned.into_inner(),
         Err(rejected) => {
             if is_own {
@@ -278,7 +277,7 @@ impl Wanted {
         let Ok(mut registry) = context.registry().await else {
             return error;
         };
-        let Ok(listed) = registry.list_agents(Request::new(request)).await else {
+        let Ok(listed) = registry.list_agents(request).await else {
             return error;
         };
         let listed = listed.into_inner();
@@ -313,12 +312,12 @@ pub(super) async fn remove_session(supervisor: &mut Supervisor, session: &str) {
         wait: true,
         ..CloseSessionRequest::default()
     };
-    let _ = supervisor.close_session(Request::new(close)).await;
+    let _ = supervisor.close_session(close).await;
     let delete = DeleteSessionRequest {
         request_id: troupe_client::request_id(),
         session_id: session.to_owned(),
     };
-    let _ = supervisor.delete_session(Request::new(delete)).await;
+    let _ = supervisor.delete_session(delete).await;
 }
 
 fn request(args: Args, session_id: String, parent_thread_id: String, task: String) -> Result<SpawnAgentRequest> {
@@ -359,9 +358,7 @@ fn request(args: Args, session_id: String, parent_thread_id: String, task: Strin
         custom_system_prompt: details
             .system_prompt
             .as_deref()
-            .map(message::read)
-            .transpose()?
-            .unwrap_or_default(),
+            .map_or(Ok(String::new()), message::read)?,
         edge_management: details.edges.unwrap_or_default().into(),
         capabilities: details.capability,
         permissions: ceiling(details.permit, details.forbid),

@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
 use serde_json::json;
-use tonic::Request;
 use troupe_proto::supervisor::v1::{
     AppendTranscriptRequest, AskParentRequest, InterruptAgentRequest, OnLimit, ReportResultRequest, ResumeAgentRequest,
     SetActiveThreadRequest, SetThreadNoteRequest, Thread, TranscriptEntry, TranscriptKind,
@@ -209,7 +208,7 @@ pub(crate) async fn interrupt(args: InterruptArgs, context: &Context) -> Result<
         reason: args.reason,
         ..InterruptAgentRequest::default()
     };
-    let answer = supervisor.interrupt_agent(Request::new(request)).await?.into_inner();
+    let answer = supervisor.interrupt_agent(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     let count = answer.interrupted_thread_ids.len();
     context.ui.answer(
@@ -227,7 +226,7 @@ pub(crate) async fn resume(args: ResumeArgs, context: &Context) -> Result<()> {
         on_limit: OnLimit::Refuse.into(),
         ..ResumeAgentRequest::default()
     };
-    let answer = supervisor.resume_agent(Request::new(request)).await?.into_inner();
+    let answer = supervisor.resume_agent(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context
         .ui
@@ -243,7 +242,7 @@ pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
         thread_note: args.note,
         ..SetThreadNoteRequest::default()
     };
-    let answer = supervisor.set_thread_note(Request::new(request)).await?.into_inner();
+    let answer = supervisor.set_thread_note(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json::message(&answer),
@@ -259,7 +258,7 @@ async fn report(args: ReportArgs, context: &Context) -> Result<()> {
         document_json: args.text.read()?,
         ..ReportResultRequest::default()
     };
-    let answer = supervisor.report_result(Request::new(request)).await?.into_inner();
+    let answer = supervisor.report_result(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context.ui.answer(|| json::message(&answer), || line(thread))
 }
@@ -272,7 +271,7 @@ async fn ask(args: AskArgs, context: &Context) -> Result<()> {
         question: args.text.read()?,
         ..AskParentRequest::default()
     };
-    let answer = supervisor.ask_parent(Request::new(request)).await?.into_inner();
+    let answer = supervisor.ask_parent(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context.ui.answer(|| json::message(&answer), || line(thread))
 }
@@ -292,7 +291,7 @@ async fn record(args: RecordArgs, context: &Context) -> Result<()> {
         }],
         ..AppendTranscriptRequest::default()
     };
-    let answer = supervisor.append_transcript(Request::new(request)).await?.into_inner();
+    let answer = supervisor.append_transcript(request).await?.into_inner();
     context.ui.answer(
         || json::message(&answer),
         || match answer.last_number {
@@ -319,7 +318,7 @@ async fn focus(args: FocusArgs, context: &Context) -> Result<()> {
         "" => format!("client {} displays no thread", request.client_id),
         id => format!("client {} displays thread {id}", request.client_id),
     };
-    supervisor.set_active_thread(Request::new(request)).await?;
+    supervisor.set_active_thread(request).await?;
     context.ui.answer(|| json!({}), || text)
 }
 

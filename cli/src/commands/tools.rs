@@ -1,7 +1,6 @@
 //! `troupe tools`: lists the tools that a thread is offered, and checks whether it may use one.
 
 use clap::Subcommand;
-use tonic::Request;
 use troupe_proto::supervisor::v1::{AuthorizeToolRequest, DescribeToolsRequest, ToolDescription};
 
 use crate::{
@@ -69,7 +68,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
                 resolved_paths: args.path,
                 ..AuthorizeToolRequest::default()
             };
-            let answer = supervisor.authorize_tool(Request::new(request)).await?.into_inner();
+            let answer = supervisor.authorize_tool(request).await?.into_inner();
             let (look, word) = match (answer.allowed, answer.approval_id.as_str()) {
                 (true, _) => (style::GOOD, "allowed"),
                 (false, "") => (style::BAD, "denied"),

@@ -18,8 +18,8 @@ use crate::domain::{
     yaml,
 };
 
-/// Documentation files, which are ignored in every directory.
-const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
+/// The stems of documentation files, which are ignored in every directory.
+pub const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
 
 /// The kind of templates in a directory, in order of precedence within one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -48,13 +48,13 @@ enum Action {
     Spawnable(views::SpawnableArgs),
     /// List the registry's findings about the templates
     #[command(after_help = "Example: troupe agents diagnostics")]
-    Diagnostics(views::ViewArgs),
+    Diagnostics(ProjectArgs),
     /// Follow changes of the roles
     #[command(after_help = "Example: troupe agents watch")]
-    Watch(views::ViewArgs),
+    Watch(ProjectArgs),
     /// Show the tools and the hint that describe the roles to a model
     #[command(after_help = "Example: troupe agents spawn-tool")]
-    SpawnTool(views::ViewArgs),
+    SpawnTool(ProjectArgs),
 }
 
 /// The arguments of the listing.
@@ -80,9 +80,9 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         Some(Action::New(args)) => new::run(&args, context),
         Some(Action::Show(args)) => show::run(args, context).await,
         Some(Action::Spawnable(args)) => views::spawnable(args, context).await,
-        Some(Action::Diagnostics(args)) => views::diagnostics(args, context).await,
-        Some(Action::Watch(args)) => views::watch(args, context).await,
-        Some(Action::SpawnTool(args)) => views::spawn_tool(args, context).await,
+        Some(Action::Diagnostics(project)) => views::diagnostics(project, context).await,
+        Some(Action::Watch(project)) => views::watch(project, context).await,
+        Some(Action::SpawnTool(project)) => views::spawn_tool(project, context).await,
         None => list(args.list, context).await,
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use registry_svc::domain::name::AgentType;
+use registry_svc::domain::{family::NEVER_TEMPLATES, name::AgentType};
 use serde_json::json;
 
 use crate::{
@@ -22,8 +22,6 @@ Examples:
   troupe agents new auditor --persona strict --persona fast --read-only
   troupe agents new scribe --user --description 'Use `scribe` for release notes.'";
 
-/// Names of documentation files, which are never templates.
-const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
 /// Maximum number of personas in a new template.
 const MAX_PERSONAS: usize = 16;
 

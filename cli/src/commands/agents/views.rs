@@ -24,14 +24,6 @@ pub(super) struct SpawnableArgs {
     thread: String,
 }
 
-/// The arguments of the other views.
-#[derive(Debug, clap::Args)]
-pub(super) struct ViewArgs {
-    /// The project.
-    #[command(flatten)]
-    project: ProjectArgs,
-}
-
 /// Lists the roles that a thread may spawn.
 pub(super) async fn spawnable(args: SpawnableArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
@@ -59,9 +51,9 @@ fn spawnable_table(agents: &[SpawnableAgent]) -> Table<4> {
 }
 
 /// Lists the findings of the registry about the templates of a project.
-pub(super) async fn diagnostics(args: ViewArgs, context: &Context) -> Result<()> {
+pub(super) async fn diagnostics(project: ProjectArgs, context: &Context) -> Result<()> {
     let mut request = ListDiagnosticsRequest {
-        cwd: args.project.cwd()?,
+        cwd: project.cwd()?,
         ..ListDiagnosticsRequest::default()
     };
     let mut workspace = Workspace::around(&request.cwd, context)?;
@@ -91,8 +83,8 @@ pub(super) async fn diagnostics(args: ViewArgs, context: &Context) -> Result<()>
 }
 
 /// Follows the changes of the roles until the process is interrupted or the stream fails.
-pub(super) async fn watch(args: ViewArgs, context: &Context) -> Result<()> {
-    let cwd = args.project.cwd()?;
+pub(super) async fn watch(project: ProjectArgs, context: &Context) -> Result<()> {
+    let cwd = project.cwd()?;
     let mut workspace = Workspace::around(&cwd, context)?;
     let mut registry = context.registry().await?;
     let mut revision = String::new();
@@ -131,9 +123,9 @@ pub(super) async fn watch(args: ViewArgs, context: &Context) -> Result<()> {
 }
 
 /// Shows the tools that describe the roles to a model.
-pub(super) async fn spawn_tool(args: ViewArgs, context: &Context) -> Result<()> {
+pub(super) async fn spawn_tool(project: ProjectArgs, context: &Context) -> Result<()> {
     let mut request = DescribeSpawnToolRequest {
-        cwd: args.project.cwd()?,
+        cwd: project.cwd()?,
         ..DescribeSpawnToolRequest::default()
     };
     let mut workspace = Workspace::around(&request.cwd, context)?;

@@ -5,17 +5,17 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Finding},
+    family::NEVER_TEMPLATES,
     finding_kind::FindingKind,
-    lint::MAX_BYTES,
+    lint::{LintKind, MAX_BYTES},
     name::AgentType,
 };
 
-use super::kind::Kind;
 use crate::{
     error::{Error, Result},
     places,
@@ -23,8 +23,11 @@ use crate::{
 
 /// Maximum number of directory entries. The registry skips larger directories.
 const MAX_ENTRIES: usize = 2_000;
-/// Names of documentation files, which are never templates in any directory.
-const NEVER_TEMPLATES: &[&str] = &["readme", "agents"];
+/// Template directories below a project's directories and below a home, in order of precedence.
+const PLACES: &[(&str, LintKind)] = &[
+    (places::ROLES, LintKind::Role),
+    (places::PROFILES, LintKind::CodexAgent),
+];
 /// The first line of a graph template's preamble.
 const GRAPH_OPENER: &[u8] = b"[template]";
 
@@ -32,7 +35,7 @@ const GRAPH_OPENER: &[u8] = b"[template]";
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// The files with their dialects. `None` if the content determines the dialect.
-    pub(super) files: Vec<(PathBuf, Option<Kind>)>,
+    pub(super) files: Vec<(PathBuf, Option<LintKind>)>,
     /// Findings about directories and about files that were not read.
     pub(super) findings: Vec<Diagnostic>,
     /// The directories that were searched, for a result without files.
@@ -46,15 +49,15 @@ impl Files {
         let mut files = Self::default();
         let is_user = |directory: &Path| home.is_some_and(|home| same(home, directory));
         let project = places::project(start, home);
-        for (folder, kind) in Kind::PLACES {
+        for (folder, kind) in PLACES {
             for directory in project.iter().filter(|directory| !is_user(directory)) {
                 files.directory(&directory.join(folder), Some(*kind));
             }
         }
         let repository = project.last().map_or(start, PathBuf::as_path);
-        files.directory(&repository.join(places::GRAPHS), Some(Kind::Graph));
+        files.directory(&repository.join(places::GRAPHS), Some(LintKind::Graph));
         if let (Some(home), true) = (home, with_user) {
-            for (folder, kind) in Kind::PLACES {
+            for (folder, kind) in PLACES {
                 files.directory(&home.join(folder), Some(*kind));
             }
         }
@@ -67,23 +70,23 @@ impl Files {
     /// # Errors
     ///
     /// Fails if a path does not exist.
-    pub(super) fn named(paths: &[PathBuf], kind: Option<Kind>) -> Result<Self> {
+    pub(super) fn named(paths: &[PathBuf], kind: Option<LintKind>) -> Result<Self> {
         let mut files = Self::default();
         for path in paths {
             let metadata = fs::metadata(path)
                 .map_err(|error| Error::usage(format!("cannot check {}: {error}", path.display())))?;
             if !metadata.is_dir() {
-                files.file(path.clone(), kind.or_else(|| Kind::of_place(path)));
+                files.file(path.clone(), kind.or_else(|| of_place(path)));
                 continue;
             }
-            let found: Vec<_> = Kind::PLACES
+            let found: Vec<_> = PLACES
                 .iter()
-                .chain(&[(places::GRAPHS, Kind::Graph)])
+                .chain(&[(places::GRAPHS, LintKind::Graph)])
                 .map(|(folder, of_folder)| (path.join(folder), *of_folder))
                 .filter(|(directory, _)| directory.is_dir())
                 .collect();
             if found.is_empty() {
-                files.directory(path, kind.or_else(|| Kind::of_directory(path)));
+                files.directory(path, kind.or_else(|| of_directory(path)));
             }
             for (directory, of_folder) in found {
                 files.directory(&directory, Some(kind.unwrap_or(of_folder)));
@@ -92,7 +95,7 @@ impl Files {
         Ok(files)
     }
 
-    fn directory(&mut self, directory: &Path, kind: Option<Kind>) {
+    fn directory(&mut self, directory: &Path, kind: Option<LintKind>) {
         self.searched.push(directory.to_owned());
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -119,7 +122,7 @@ impl Files {
             // A directory with a template's name is not a template.
             .filter(|path| !path.is_dir())
             .collect::<Vec<_>>();
-        if kind == Some(Kind::Role) {
+        if kind == Some(LintKind::Role) {
             self.names(&paths);
         }
         for path in paths {
@@ -128,7 +131,7 @@ impl Files {
         for folder in names.iter().map(|name| directory.join(name)) {
             let is_folder = fs::symlink_metadata(&folder).is_ok_and(|metadata| metadata.is_dir());
             // Only some foreign programs have agent directories, and the location of the files identifies the program.
-            if is_folder && kind == Some(Kind::Foreign) && Kind::of_directory(&folder) == kind {
+            if is_folder && kind == Some(LintKind::Foreign) && of_directory(&folder) == kind {
                 self.directory(&folder, kind);
             }
         }
@@ -154,7 +157,7 @@ impl Files {
         }
     }
 
-    fn file(&mut self, path: PathBuf, kind: Option<Kind>) {
+    fn file(&mut self, path: PathBuf, kind: Option<LintKind>) {
         let identity = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         if self.seen.insert(identity) {
             self.files.push((path, kind));
@@ -210,20 +213,32 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the dialect of a file by its directory, or `None` outside of the template directories.
+fn of_place(path: &Path) -> Option<LintKind> {
+    LintKind::of_path(&path::absolute(path).ok()?.display().to_string())
+}
+
+/// Returns the dialect of the files in a directory.
+fn of_directory(directory: &Path) -> Option<LintKind> {
+    // Programs use different file names.
+    let names = ["x.md", "x.agent.md", "x.toml"];
+    names.iter().find_map(|name| of_place(&directory.join(name)))
+}
+
 /// Guesses the dialect of a file outside of the template directories.
-pub(super) fn guess(bytes: &[u8]) -> Kind {
+pub(super) fn guess(bytes: &[u8]) -> LintKind {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if text.trim_ascii_start().starts_with(GRAPH_OPENER) {
-        Kind::Graph
+        LintKind::Graph
     } else {
-        Kind::Role
+        LintKind::Role
     }
 }
 
-fn is_candidate(name: &Path, kind: Option<Kind>) -> bool {
+fn is_candidate(name: &Path, kind: Option<LintKind>) -> bool {
     let is = |part: Option<&OsStr>, text: &str| part.is_some_and(|part| part.eq_ignore_ascii_case(text));
     let extension = name.extension();
-    let fits = is(extension, "md") || (kind == Some(Kind::Foreign) && is(extension, "toml"));
+    let fits = is(extension, "md") || (kind == Some(LintKind::Foreign) && is(extension, "toml"));
     fits && !NEVER_TEMPLATES.iter().any(|never| is(name.file_stem(), never))
 }
 
@@ -254,7 +269,7 @@ mod tests {
             fs::canonicalize(self.0.path()).unwrap().join(path)
         }
 
-        fn shown(&self, files: &Files) -> Vec<(String, Option<Kind>)> {
+        fn shown(&self, files: &Files) -> Vec<(String, Option<LintKind>)> {
             let base = self.at("");
             let name = |path: &Path| path.strip_prefix(&base).unwrap().display().to_string();
             files.files.iter().map(|(path, kind)| (name(path), *kind)).collect()
@@ -277,10 +292,10 @@ mod tests {
         let home = tree.at("home");
         let project = Files::of_places(&tree.at("repo/a"), Some(&home), false);
         let expected = [
-            ("repo/a/.codex/.agents/worker.md", Kind::Role),
-            ("repo/.codex/.agents/worker.md", Kind::Role),
-            ("repo/.codex/agents/helper.md", Kind::CodexAgent),
-            ("repo/docs/templates/planner.md", Kind::Graph),
+            ("repo/a/.codex/.agents/worker.md", LintKind::Role),
+            ("repo/.codex/.agents/worker.md", LintKind::Role),
+            ("repo/.codex/agents/helper.md", LintKind::CodexAgent),
+            ("repo/docs/templates/planner.md", LintKind::Graph),
         ]
         .map(|(path, kind)| (path.to_owned(), Some(kind)));
         assert_eq!(tree.shown(&project), expected);
@@ -312,16 +327,16 @@ mod tests {
         let named = |path: &str| tree.shown(&Files::named(&[tree.at(path)], None).unwrap());
         assert_eq!(
             named("repo"),
-            [("repo/.codex/.agents/worker.md".to_owned(), Some(Kind::Role))]
+            [("repo/.codex/.agents/worker.md".to_owned(), Some(LintKind::Role))]
         );
         assert_eq!(named("repo"), named("repo/.codex/.agents"));
         assert_eq!(named("plain"), [("plain/one.md".to_owned(), None)]);
         assert_eq!(
             named("theirs/.claude/agents"),
-            [("theirs/.claude/agents/x.md".to_owned(), Some(Kind::Foreign))]
+            [("theirs/.claude/agents/x.md".to_owned(), Some(LintKind::Foreign))]
         );
         let in_folders =
-            ["x.md", "deep/y.md"].map(|name| (format!("other/.opencode/agent/{name}"), Some(Kind::Foreign)));
+            ["x.md", "deep/y.md"].map(|name| (format!("other/.opencode/agent/{name}"), Some(LintKind::Foreign)));
         assert_eq!(named("other/.opencode/agent"), in_folders);
         assert!(Files::named(&[tree.at("nowhere")], None).is_err());
     }
@@ -343,6 +358,9 @@ mod tests {
         assert!(read(&tree.at("")).is_err() && read(&tree.at("none")).is_err());
         fs::write(tree.at("large.md"), vec![b'x'; 2 * MAX_BYTES]).unwrap();
         assert_eq!(read(&tree.at("large.md")).unwrap().len(), MAX_BYTES + 1);
-        assert_eq!((guess(b"[template]\n"), guess(b"---\n")), (Kind::Graph, Kind::Role));
+        assert_eq!(
+            (guess(b"[template]\n"), guess(b"---\n")),
+            (LintKind::Graph, LintKind::Role)
+        );
     }
 }

@@ -1,7 +1,6 @@
 //! `troupe lint`: reports errors and warnings in template files without a running service.
 
 mod files;
-mod kind;
 mod sarif;
 
 use std::{
@@ -12,12 +11,12 @@ use std::{
 
 use registry_svc::domain::{
     diagnostic::{Diagnostic, Severity},
-    lint::{self, KnownNames, LintedText, lint_text},
+    lint::{self, KnownNames, LintKind, LintedText, lint_text},
     name::TemplateName,
 };
 use serde_json::{Value, json};
 
-use self::{files::Files, kind::Kind};
+use self::files::Files;
 use crate::{
     context::{Context, existing_directory},
     error::{Error, Result},
@@ -61,7 +60,7 @@ pub(crate) struct Args {
     cwd: Option<PathBuf>,
     /// Dialect of the files [default: by the location of each file]
     #[arg(long, value_name = "DIALECT", value_enum, requires = "paths")]
-    dialect: Option<Kind>,
+    dialect: Option<LintKind>,
     /// Fail on warnings
     #[arg(long)]
     strict: bool,
@@ -155,11 +154,11 @@ fn known_names(args: &Args) -> KnownNames {
 }
 
 /// Checks a text as the file with this path. The diagnostics have the absolute path.
-fn lint_file(path: &Path, kind: Option<Kind>, bytes: &[u8], known: &KnownNames) -> LintedText {
+fn lint_file(path: &Path, kind: Option<LintKind>, bytes: &[u8], known: &KnownNames) -> LintedText {
     let kind = kind.unwrap_or_else(|| files::guess(bytes));
     // The parent directories identify the format of a foreign file.
     let name = path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    lint_text(&name.display().to_string(), kind.into(), bytes, known)
+    lint_text(&name.display().to_string(), kind, bytes, known)
 }
 
 fn check(files: Files, known: &KnownNames) -> Report {

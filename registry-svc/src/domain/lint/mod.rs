@@ -5,6 +5,8 @@ mod references;
 
 use std::{borrow::Cow, path::Path, sync::Arc};
 
+use clap::ValueEnum;
+
 pub use crate::domain::encoding::MAX_BYTES;
 use crate::domain::{
     diagnostic::{Diagnostic, Finding, Replacement},
@@ -21,16 +23,18 @@ use crate::domain::{
 /// Maximum number of errors that are searched for in one text.
 const MAX_ERRORS: usize = 20;
 
-/// The kind of template to read a text as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the text
+/// is read as Claude Code's. The comments of the values are help texts of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LintKind {
-    /// `.codex/.agents/*.md`.
+    /// `.codex/.agents/*.md`
     Role,
-    /// `.codex/agents/*.md`: the keys determine whether it is a profile or a subagent.
+    /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
+    #[value(name = "profile", alias = "subagent")]
     CodexAgent,
-    /// `docs/templates/*.md`.
+    /// `docs/templates/*.md`
     Graph,
-    /// Another program's agent. The path determines the program; otherwise the text is read as Claude Code's.
+    /// Agent files of other programs
     Foreign,
 }
 
