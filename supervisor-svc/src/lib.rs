@@ -38,7 +38,7 @@ pub use self::{
     prices::PriceList,
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::{LookUp, RegistryClient},
-    rpc::{AUTHORITY, WaitLimits},
+    rpc::{AUTHORITY, MAX_WAIT},
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,
 };

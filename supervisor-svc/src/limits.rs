@@ -38,7 +38,6 @@ use crate::{
     },
     results::{MAX_EXPANDED, MAX_REPAIRS, RESULT_BYTES, SCHEMA_BYTES},
     rpc::{
-        WaitLimits,
         call::REQUEST_ID_BYTES,
         content::{PART_BYTES, PART_WITHIN},
         graph,
@@ -55,7 +54,7 @@ use crate::{
         sessions::{URL_BYTES, WEBHOOKS},
         spawn::CAPABILITIES,
         transcripts::MAX_TAIL,
-        wait::MAX_WAITED,
+        wait::{DEFAULT_WAIT, MAX_WAIT, MAX_WAITED},
         watch::OUTBOX as WATCH_OUTBOX,
     },
     runners::{
@@ -241,13 +240,12 @@ fn pages() -> Area {
 }
 
 fn waiting() -> Area {
-    let wait = WaitLimits::default();
     Area::new(
         "Waiting",
         vec![
             Limit::count("the threads of one WaitAgents", MAX_WAITED),
-            Limit::time("a WaitAgents without a timeout", wait.default),
-            Limit::time("a WaitAgents", wait.max),
+            Limit::time("a WaitAgents without a timeout", DEFAULT_WAIT),
+            Limit::time("a WaitAgents", MAX_WAIT),
         ],
     )
 }

@@ -101,7 +101,7 @@ impl Export {
             ..View::default()
         };
         for thread in self.session.in_spawn_order() {
-            let shown = self.service.view.show(&self.session, thread, view);
+            let shown = self.service.watches.view.show(&self.session, thread, view);
             self.send(Record::Thread(shown)).await?;
         }
         self.events().await?;

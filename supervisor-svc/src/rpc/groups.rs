@@ -19,6 +19,7 @@ use super::{
     results::DOCUMENTS_BYTES,
     service::SupervisorService,
     spawn::{arguments, operators_only},
+    wait::wait_time,
 };
 use crate::{
     convert::{self, status::refused},
@@ -255,7 +256,7 @@ pub(super) async fn get_group(
     let state = match request.wait {
         None => state,
         Some(wait) => {
-            let until = Instant::now() + service.config.wait.time(Some(wait), call.deadline)?;
+            let until = Instant::now() + wait_time(Some(wait), call.deadline)?;
             let has_ended = |session: &Session| session.group(id).is_none_or(|group| group.has_ended());
             let waited = service.until_at(&handle, until, has_ended).await?;
             waited.unwrap_or_else(|| handle.state())

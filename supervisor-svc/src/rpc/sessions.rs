@@ -322,7 +322,7 @@ impl SupervisorService {
             restart_policy: parse::choice("restart_policy", request.restart_policy)?,
             policy_inheritance: parse::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,
-            webhooks: parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?,
+            webhooks: parse_webhooks(&request.webhooks, self.config.webhooks.allow_private)?,
             labels: request.labels.clone(),
             approve_tools: request.approve_tools.clone(),
             runner_labels: request.runner_labels.clone(),
@@ -424,7 +424,7 @@ impl SupervisorService {
             ));
         }
         parse::orchestrators(&request.orchestrators)?;
-        let webhooks = parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?;
+        let webhooks = parse_webhooks(&request.webhooks, self.config.webhooks.allow_private)?;
         Ok(SettingsUpdate {
             change: SettingsChange {
                 mode: request.mode.map(|mode| parse::choice("mode", mode)).transpose()?,

@@ -92,7 +92,7 @@ fn response(
     let no_tools = thread
         .effective
         .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.role.agent_type);
-    let shown = service.view.show(&done.session, thread, View::default());
+    let shown = service.watches.view.show(&done.session, thread, View::default());
     let thread_token = return_token.then(|| service.token_for(call, thread, handle)).flatten();
     Ok(pb::SpawnAgentResponse {
         queue_position: shown.queue_position,

@@ -215,7 +215,7 @@ impl SupervisorService {
             .thread(id)
             .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
-        Ok(self.view.show(session, thread, view))
+        Ok(self.watches.view.show(session, thread, view))
     }
 }
 
@@ -350,7 +350,7 @@ pub(super) async fn list_active_agents(
         redaction: call.redaction,
     };
     let entries = found.iter().map(|thread| (thread.spawn_sequence, thread));
-    let show = |thread: &Arc<Thread>| service.view.show(&state, thread, view);
+    let show = |thread: &Arc<Thread>| service.watches.view.show(&state, thread, view);
     let (threads, next_page_token) = page.cut(entries, show, None);
     Ok(pb::ListActiveAgentsResponse {
         threads,
