@@ -22,7 +22,7 @@ pub(super) async fn list_approvals(
 ) -> Result<pb::ListApprovalsResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let (handle, top) = authorized_thread(service, &call, &request.session_id, None).await?;
+    let (handle, top) = authorized_thread(service, &call, &request.session_id, "").await?;
     let state = handle.state();
     let mut found: Vec<&Arc<Approval>> = state
         .approvals
@@ -49,7 +49,6 @@ pub(super) async fn resolve_approval(
 ) -> Result<pb::ResolveApprovalResponse, Status> {
     let (call, request) = Call::change(request)?;
     let handle = service.session_for(&call, &request.session_id, None).await?;
-    let remember = call.remember(&request)?;
     let approval: ApprovalId = parse::id("approval_id", &request.approval_id)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::ResolveApproval {
@@ -58,7 +57,7 @@ pub(super) async fn resolve_approval(
         by: call.caller.actor(),
         reason: request.reason,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let decided = done
         .session
         .approvals

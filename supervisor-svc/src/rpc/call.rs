@@ -77,6 +77,8 @@ pub(super) struct Call {
     pub method: &'static str,
     /// The request id. Empty if the request has no such field, or none is given.
     pub request_id: String,
+    /// How a retry of this request is recognised. `None` without a request id.
+    pub remember: Option<Remember>,
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.
     pub token: Option<ThreadPrincipal>,
@@ -122,6 +124,7 @@ impl Call {
             // The request of a method has the method's name.
             method: T::NAME.trim_end_matches("Request"),
             request_id: String::new(),
+            remember: None,
             caller,
             token,
             scope: principal.scope_key(),
@@ -132,10 +135,21 @@ impl Call {
         Ok((call, request.into_inner()))
     }
 
-    /// Like [`Self::open`]. Moves the request id from the message to the context.
+    /// Like [`Self::open`]. Moves the request id from the message to the context. A retry is recognised by the id and the
+    /// remaining message.
     pub fn change<T: Change>(request: Request<T>) -> Result<(Self, T), Status> {
         let (mut call, mut message) = Self::open(request)?;
         call.request_id = message.take_request_id();
+        parse::text("request_id", &call.request_id, REQUEST_ID_BYTES)?;
+        if !call.request_id.is_empty() {
+            call.remember = Some(Remember {
+                key: RequestKey {
+                    scope: format!("{}|{}", call.scope, call.method),
+                    request_id: call.request_id.clone(),
+                },
+                hash: Sha256::digest(message.encode_to_vec()).into(),
+            });
+        }
         Ok((call, message))
     }
 
@@ -148,29 +162,9 @@ impl Call {
         }
     }
 
-    /// How a retry of this request is recognised. `body` is the request without request_id and return_token.
-    pub fn remember(&self, body: &impl Message) -> Result<Option<Remember>, Status> {
-        parse::text("request_id", &self.request_id, REQUEST_ID_BYTES)?;
-        if self.request_id.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Remember {
-            key: RequestKey {
-                scope: format!("{}|{}", self.scope, self.method),
-                request_id: self.request_id.clone(),
-            },
-            hash: Sha256::digest(body.encode_to_vec()).into(),
-        }))
-    }
-
     /// Executes the command of this call.
-    pub async fn execute(
-        &self,
-        handle: &Handle,
-        command: Command,
-        remember: Option<Remember>,
-        contents: Vec<Content>,
-    ) -> Result<Done, Failure> {
+    pub async fn execute(&self, handle: &Handle, command: Command, contents: Vec<Content>) -> Result<Done, Failure> {
+        let remember = self.remember.clone();
         handle.execute(command, self.origin(), remember, contents).await
     }
 
@@ -248,8 +242,9 @@ pub(super) async fn authorized_thread(
     service: &SupervisorService,
     call: &Call,
     session_id: &str,
-    named: Option<ThreadId>,
+    thread_id: &str,
 ) -> Result<(Handle, ThreadId), Status> {
+    let named = parse::optional_id("thread_id", thread_id)?;
     let handle = service.session_for(call, session_id, named).await?;
     let target = SupervisorService::thread_or_own(call, &handle, named)?;
     authority::authorize(&handle.state(), &call.caller, call.method, target).map_err(refused)?;
@@ -263,6 +258,6 @@ pub(super) async fn named_thread(
     session_id: &str,
     thread_id: &str,
 ) -> Result<(Handle, ThreadId), Status> {
-    let named = parse::id("thread_id", thread_id)?;
-    authorized_thread(service, call, session_id, Some(named)).await
+    parse::id::<ThreadId>("thread_id", thread_id)?;
+    authorized_thread(service, call, session_id, thread_id).await
 }

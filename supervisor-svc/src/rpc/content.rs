@@ -250,14 +250,13 @@ pub(super) async fn list_artifacts(
 ) -> Result<pb::ListArtifactsResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, _) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let marks = Marks {
         store: Arc::clone(service.directory.store()),
         session: handle.id(),
         kind: MarkKind::Artifact,
-        thread: named,
+        thread: (!request.thread_id.is_empty()).then_some(target),
     };
     let is_visible = |recorded: &Recorded| match (call.caller.thread(), recorded.event.thread()) {
         (Some(own), Some(thread)) => state.is_within(thread, own),

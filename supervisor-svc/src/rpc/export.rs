@@ -46,7 +46,7 @@ pub(super) async fn export_session(
         outbox,
     };
     tokio::spawn(async move {
-        if let Err(End::Failed(status)) = export.run().await {
+        if let Err(status) = export.run().await {
             reserved.send(Err(status));
         }
     });
@@ -64,27 +64,8 @@ struct Export {
     outbox: mpsc::Sender<Result<pb::ExportSessionResponse, Status>>,
 }
 
-/// The reason why an export ends early.
-enum End {
-    /// The client disconnected.
-    Gone,
-    Failed(Status),
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure.into())
-    }
-}
-
-impl From<Status> for End {
-    fn from(status: Status) -> Self {
-        Self::Failed(status)
-    }
-}
-
 impl Export {
-    async fn run(&self) -> Result<(), End> {
+    async fn run(&self) -> Result<(), Status> {
         let store = self.service.directory.store();
         self.send(Record::Header(pb::ExportHeader {
             format_version: FORMAT_VERSION,
@@ -125,7 +106,7 @@ impl Export {
     }
 
     /// Sends the events, each followed by the prompt or artifact that it records.
-    async fn events(&self) -> Result<(), End> {
+    async fn events(&self) -> Result<(), Status> {
         let store = self.service.directory.store();
         let head = store.head(self.session.id).await.map_err(Failure::from)?;
         let mut after = head.map_or(Sequence::ZERO, |head| head.oldest);
@@ -139,7 +120,7 @@ impl Export {
         }
     }
 
-    async fn send_event(&self, recorded: &Recorded) -> Result<(), End> {
+    async fn send_event(&self, recorded: &Recorded) -> Result<(), Status> {
         let event = self.call.redaction.event(event_to_pb(self.session.id, recorded));
         self.send(Record::Event(event)).await?;
         if let Some(mut sent) = Sent::of(recorded) {
@@ -154,16 +135,14 @@ impl Export {
         Ok(())
     }
 
-    async fn send(&self, record: Record) -> Result<(), End> {
+    async fn send(&self, record: Record) -> Result<(), Status> {
         let message = pb::ExportSessionResponse { record: Some(record) };
         match timeout(PART_WITHIN, self.outbox.send(Ok(message))).await {
-            Ok(sent) => sent.map_err(|_| End::Gone),
+            Ok(sent) => sent.map_err(|_| Status::cancelled("the client disconnected")),
             Err(_) => {
                 let seconds = PART_WITHIN.as_secs();
                 let text = format!("no record was taken for {seconds} s; export the session again");
-                Err(End::Failed(
-                    Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into(),
-                ))
+                Err(Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into())
             }
         }
     }

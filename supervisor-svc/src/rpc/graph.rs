@@ -53,7 +53,6 @@ pub(super) async fn create_edge(
     let state = handle.state();
     let [from, to] = ends.map(|name| end(&state, &call, name));
     let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
-    let remember = call.remember(&request)?;
     parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
     let edge = Edge {
         id: service.clock().new_id(),
@@ -68,7 +67,7 @@ pub(super) async fn create_edge(
         edge: edge.clone(),
         approval: service.clock().new_id(),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(edge_response(&done, edge))
 }
 
@@ -84,14 +83,13 @@ pub(super) async fn delete_edge(
     if let Some(own) = call.caller.thread() {
         authority::authorize(&handle.state(), &call.caller, call.method, own).map_err(refused)?;
     }
-    let remember = call.remember(&request)?;
     let asked = call.approval_request(&handle, &request, || json!({"delete": request.edge_id}));
     service.await_approval(&call, &handle, asked).await?;
     let command = Command::DeleteEdge {
         caller: call.caller.clone(),
         edge,
     };
-    call.execute(&handle, command, remember, Vec::new()).await?;
+    call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::DeleteEdgeResponse {})
 }
 
@@ -101,12 +99,12 @@ pub(super) async fn list_edges(
 ) -> Result<pb::ListEdgesResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, around) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
-    let found = match named {
-        Some(thread) => graph::edges_of(&state, thread),
-        None => graph::edges_within(&state, around),
+    let found = if request.thread_id.is_empty() {
+        graph::edges_within(&state, around)
+    } else {
+        graph::edges_of(&state, around)
     };
     let entries = found.iter().map(|edge| (edge.id, edge));
     let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
@@ -131,7 +129,6 @@ pub(super) async fn send_handoff(
     authority::authorize(&state, &call.caller, call.method, from).map_err(refused)?;
     let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
     let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
-    let remember = call.remember(&request)?;
     let shown = || json!({"message": request.message, "to": request.to_thread_id});
     let asked = call.approval_request(&handle, &request, shown);
     let (handoff, contents) = take_handoff(service.clock().new_id(), request, from, to, reply_to)?;
@@ -140,7 +137,7 @@ pub(super) async fn send_handoff(
         caller: call.caller.clone(),
         handoff: Box::new(handoff.clone()),
     };
-    let done = call.execute(&handle, command, remember, contents).await?;
+    let done = call.execute(&handle, command, contents).await?;
     // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
     let sent = Handoff {
         id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
@@ -280,8 +277,7 @@ pub(super) async fn list_mailbox(
 ) -> Result<pb::ListMailboxResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::<Sequence>::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     let after = page.after().copied().unwrap_or_default();
@@ -303,15 +299,13 @@ pub(super) async fn acknowledge_mailbox(
     request: Request<pb::AcknowledgeMailboxRequest>,
 ) -> Result<pb::AcknowledgeMailboxResponse, Status> {
     let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let command = Command::AcknowledgeMail {
         caller: call.caller.clone(),
         target,
         up_to: Sequence::new(request.up_to_sequence),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let thread = done
         .session
         .thread(target)

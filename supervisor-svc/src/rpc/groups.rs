@@ -13,7 +13,7 @@ use tonic::{Request, Status};
 use troupe_proto::{store::v1::GroupPlan, supervisor::v1 as pb};
 
 use super::{
-    call::{Call, authorized_thread},
+    call::Call,
     page::Page,
     parse,
     results::DOCUMENTS_BYTES,
@@ -30,6 +30,7 @@ use crate::{
         ids::{GroupId, ThreadId},
         principal::Caller,
         rejection::Rejection,
+        rules::authority,
         state::{
             group::{Group, ItemState},
             session::Session,
@@ -58,8 +59,9 @@ pub(super) async fn create_group(
 ) -> Result<pb::CreateGroupResponse, Status> {
     let (call, mut request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let (handle, parent) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+    let handle = service.session_for(&call, &request.session_id, named).await?;
+    let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
+    authority::authorize(&handle.state(), &call.caller, call.method, parent).map_err(refused)?;
 
     let limits = limits(&request)?;
     let join = join(&request)?;
@@ -134,7 +136,7 @@ pub(super) async fn create_group(
         });
     }
     let command = Command::CreateGroup(Box::new(new));
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
     Ok(pb::CreateGroupResponse {
         group: Some(shown(&done)?),
         highest_usage,
@@ -310,7 +312,6 @@ pub(super) async fn update_group(
 ) -> Result<pb::UpdateGroupResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
     if let Some(max_concurrency) = request.max_concurrency {
         check_concurrency(max_concurrency)?;
     }
@@ -323,7 +324,7 @@ pub(super) async fn update_group(
             paused: request.paused,
         },
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateGroupResponse {
         group: Some(shown(&done)?),
     })
@@ -335,12 +336,11 @@ pub(super) async fn retry_group(
 ) -> Result<pb::RetryGroupResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
     let command = Command::RetryGroup {
         caller: call.caller.clone(),
         group,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::RetryGroupResponse {
         group: Some(shown(&done)?),
     })
@@ -352,7 +352,6 @@ pub(super) async fn cancel_group(
 ) -> Result<pb::CancelGroupResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::CancelGroup {
         caller: call.caller.clone(),
@@ -363,7 +362,7 @@ pub(super) async fn cancel_group(
             request.reason
         },
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::CancelGroupResponse {
         group: Some(shown(&done)?),
     })

@@ -60,8 +60,7 @@ pub(super) async fn list_prompts(
 ) -> Result<pb::ListPromptsResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let marks = service.prompts_of(handle.id(), target);
     let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
     Ok(pb::ListPromptsResponse {
@@ -78,8 +77,7 @@ pub(super) async fn get_prompt(
     if request.turn == 0 {
         return Err(parse::bad("turn", "turn is required; turns count from 1"));
     }
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let marks = service.prompts_of(handle.id(), target);
     let mut sent = sent_for(&marks, request.turn).await?;
     let diff = match request.diff_with_turn {

@@ -29,9 +29,7 @@ pub(super) async fn report_result(
     request: Request<pb::ReportResultRequest>,
 ) -> Result<pb::ReportResultResponse, Status> {
     let (call, mut request) = Call::change(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let document = std::mem::take(&mut request.document_json);
     if document.trim().is_empty() {
         return Err(parse::bad("document_json", "document_json is required"));
@@ -56,7 +54,7 @@ pub(super) async fn report_result(
         target,
         result,
     };
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
     Ok(pb::ReportResultResponse {
         thread: Some(service.show(&done.session, target)?),
     })
@@ -67,9 +65,7 @@ pub(super) async fn ask_parent(
     request: Request<pb::AskParentRequest>,
 ) -> Result<pb::AskParentResponse, Status> {
     let (call, request) = Call::change(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     parse::text("question", &request.question, QUESTION_BYTES)?;
     let question = request.question.trim();
     if question.is_empty() {
@@ -80,7 +76,7 @@ pub(super) async fn ask_parent(
         target,
         question: question.to_owned(),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::AskParentResponse {
         thread: Some(service.show(&done.session, target)?),
     })

@@ -46,11 +46,10 @@ pub(super) async fn create_session(
     request: Request<pb::CreateSessionRequest>,
 ) -> Result<pb::CreateSessionResponse, Status> {
     let (call, mut request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
     let now = service.clock().now();
-    let key = remember.map(|remember| CreationKey {
+    let key = call.remember.as_ref().map(|remember| CreationKey {
         creator: call.scope.clone(),
-        request_id: remember.key.request_id,
+        request_id: call.request_id.clone(),
         hash: remember.hash,
         now,
         expires: now.plus(REQUESTS_REMEMBERED),
@@ -118,7 +117,6 @@ pub(super) async fn close_session(
     request: Request<pb::CloseSessionRequest>,
 ) -> Result<pb::CloseSessionResponse, Status> {
     let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let Some(root) = handle.state().root_id() else {
         return Err(refused(Rejection::SessionClosed));
@@ -132,7 +130,7 @@ pub(super) async fn close_session(
         within,
         policy: parse::given("close_policy", request.close_policy)?,
     };
-    call.execute(&handle, command, remember, Vec::new()).await?;
+    call.execute(&handle, command, Vec::new()).await?;
     let state = if request.wait {
         service.until(&handle, call.deadline, |session| session.closed).await?
     } else {
@@ -400,10 +398,9 @@ pub(super) async fn update_session(
     request: Request<pb::UpdateSessionRequest>,
 ) -> Result<pb::UpdateSessionResponse, Status> {
     let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
     let handle = service.own_or_named(&call, &request.session_id).await?;
     let command = Command::UpdateSession(Box::new(service.wanted_settings(request)?));
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateSessionResponse {
         session: Some(convert::thread::session(&done.session)),
     })
@@ -452,9 +449,8 @@ pub(super) async fn delete_session(
     request: Request<pb::DeleteSessionRequest>,
 ) -> Result<pb::DeleteSessionResponse, Status> {
     let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
     let id = parse::session_id(&request.session_id)?;
-    service.directory.delete(id, remember.as_ref()).await?;
+    service.directory.delete(id, call.remember.as_ref()).await?;
     Ok(pb::DeleteSessionResponse {})
 }
 

@@ -24,10 +24,11 @@ pub(crate) const CAPABILITIES: usize = 64;
 
 pub(super) async fn spawn_agent(
     service: &SupervisorService,
-    request: Request<pb::SpawnAgentRequest>,
+    mut request: Request<pb::SpawnAgentRequest>,
 ) -> Result<pb::SpawnAgentResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
-    let return_token = std::mem::take(&mut request.return_token);
+    // A retry may ask for the token that the first call did not.
+    let return_token = std::mem::take(&mut request.get_mut().return_token);
+    let (call, request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
     let handle = service.session_for(&call, &request.session_id, named).await?;
     let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
@@ -40,8 +41,7 @@ pub(super) async fn spawn_agent(
     };
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
-    let remember = call.remember(&request)?;
-    let in_flight = match handle.begin(remember).await? {
+    let in_flight = match handle.begin(call.remember.clone()).await? {
         Begun::Before(done) => return response(service, &call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };

@@ -39,7 +39,6 @@ pub(super) async fn send_input(
 ) -> Result<pb::SendInputResponse, Status> {
     let (call, mut request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     let urgency = urgency(&request)?;
@@ -65,7 +64,7 @@ pub(super) async fn send_input(
         result_repairs,
     };
     service.await_approval(&call, &handle, asked).await?;
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
     let shown = service.show(&done.session, target)?;
     Ok(pb::SendInputResponse {
         input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
@@ -80,7 +79,6 @@ pub(super) async fn interrupt_agent(
 ) -> Result<pb::InterruptAgentResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let asked = call.approval_request(
         &handle,
@@ -99,7 +97,7 @@ pub(super) async fn interrupt_agent(
             request.reason
         },
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::InterruptAgentResponse {
         thread: Some(service.show(&done.session, target)?),
         interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
@@ -112,7 +110,6 @@ pub(super) async fn close_agent(
 ) -> Result<pb::CloseAgentResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     let command = Command::Close {
@@ -129,7 +126,7 @@ pub(super) async fn close_agent(
     };
     service.await_approval(&call, &handle, asked).await?;
     let before = handle.state();
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
     let state = if request.wait {
         let is_down = |session: &Session| {
@@ -153,7 +150,6 @@ pub(super) async fn resume_agent(
 ) -> Result<pb::ResumeAgentResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
     // reject.
     parse::choice::<OnLimit>("on_limit", request.on_limit)?;
@@ -163,7 +159,7 @@ pub(super) async fn resume_agent(
         caller: call.caller.clone(),
         target,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::ResumeAgentResponse {
         thread: Some(service.show(&done.session, target)?),
         thread_token: done
@@ -180,7 +176,6 @@ pub(super) async fn set_thread_note(
 ) -> Result<pb::SetThreadNoteResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     parse::text("thread_note", &request.thread_note, parse::NOTE_BYTES)?;
     let shown = || json!({"id": request.thread_id, "note": request.thread_note});
     let asked = call.approval_request(&handle, &request, shown);
@@ -190,7 +185,7 @@ pub(super) async fn set_thread_note(
         target,
         note: request.thread_note,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::SetThreadNoteResponse {
         thread: Some(service.show(&done.session, target)?),
     })
@@ -198,24 +193,11 @@ pub(super) async fn set_thread_note(
 
 impl SupervisorService {
     pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        self.show_in(View::default(), session, id)
-    }
-
-    /// Like [`Self::show`], restricted to the data visible to the caller.
-    pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        let view = View {
-            redaction: call.redaction,
-            ..View::default()
-        };
-        self.show_in(view, session, id)
-    }
-
-    fn show_in(&self, view: View, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
             .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
-        Ok(self.watches.view.show(session, thread, view))
+        Ok(self.watches.view.show(session, thread, View::default()))
     }
 }
 
@@ -280,7 +262,6 @@ pub(super) async fn update_thread_budget(
 ) -> Result<pb::UpdateThreadBudgetResponse, Status> {
     let (call, request) = Call::change(request)?;
     let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
     if request.budget.is_none() {
         return Err(parse::bad(
             "budget",
@@ -292,7 +273,7 @@ pub(super) async fn update_thread_budget(
         target,
         budget: parse::budget(request.budget)?,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateThreadBudgetResponse {
         thread: Some(service.show(&done.session, target)?),
     })
@@ -310,14 +291,19 @@ pub(super) async fn get_thread(
     };
     let (handle, target) = named_thread(service, &call, &request.session_id, &thread_id).await?;
     let state = handle.state();
-    let mut shown = service.show_to(&call, &state, target)?;
-    if let Some(result) = state.thread(target).and_then(|thread| thread.result.as_ref()) {
+    let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
+    let view = View {
+        redaction: call.redaction,
+        ..View::default()
+    };
+    let mut shown = service.watches.view.show(&state, thread, view);
+    if let Some(result) = &thread.result {
         let mut reader = ResultReader::new(service.directory.store().as_ref(), state.id, DOCUMENTS_BYTES);
         shown.result = Some(call.redaction.result(reader.read(result).await?));
     }
     Ok(pb::GetThreadResponse {
         thread: Some(shown),
-        roll_up: state.thread(target).map(|top| convert::thread::roll_up_of(&state, top)),
+        roll_up: Some(convert::thread::roll_up_of(&state, thread)),
     })
 }
 
@@ -327,8 +313,7 @@ pub(super) async fn list_active_agents(
 ) -> Result<pb::ListActiveAgentsResponse, Status> {
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, around) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let asked = call.approval_request(&handle, &request, || json!({}));
     service.await_approval(&call, &handle, asked).await?;
     let state = handle.state();
@@ -363,8 +348,7 @@ pub(super) async fn get_quota(
     request: Request<pb::GetQuotaRequest>,
 ) -> Result<pb::GetQuotaResponse, Status> {
     let (call, request) = Call::open(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     Ok(pb::GetQuotaResponse {

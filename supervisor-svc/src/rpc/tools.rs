@@ -137,8 +137,7 @@ impl SupervisorService {
         session_id: &str,
         thread_id: &str,
     ) -> Result<(Arc<Session>, Arc<Thread>), Status> {
-        let named = parse::optional_id("thread_id", thread_id)?;
-        let (handle, target) = authorized_thread(self, call, session_id, named).await?;
+        let (handle, target) = authorized_thread(self, call, session_id, thread_id).await?;
         let asked = call.approval_request(&handle, request, || json!({}));
         self.await_approval(call, &handle, asked).await?;
         let state = handle.state();
@@ -193,8 +192,7 @@ pub(super) async fn authorize_tool(
 ) -> Result<pb::AuthorizeToolResponse, Status> {
     let (call, request) = Call::open(request)?;
     check_call(&request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
         // A caller that waits for the full approval timeout receives the decision.
