@@ -30,7 +30,7 @@ use supervisor_core as domain;
 
 pub use self::{
     backups::{BackupOptions, BackupSettings},
-    cluster::{ClusterSettings, PeerConnector},
+    cluster::PeerConnector,
     cluster_options::ClusterOptions,
     engine::UpkeepLimits,
     limits::limits,

@@ -40,9 +40,10 @@ use troupe_proto::{
 };
 
 use crate::{
+    ClusterOptions,
     backups::{self, BackupSettings, Backups},
     clock::Clock,
-    cluster::{Cluster, ClusterSettings, Forwarding, MemberGate, PeerConnector, RunnerRelay},
+    cluster::{Cluster, Forwarding, MemberGate, PeerConnector, RunnerRelay},
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -82,7 +83,7 @@ pub struct Config {
     /// The PostgreSQL database of the log, instead of a SQLite file in the data directory.
     pub postgres: Option<PostgresOptions>,
     /// How this supervisor shares its log with others, if the log can be shared.
-    pub cluster: ClusterSettings,
+    pub cluster: ClusterOptions,
     /// The registry's URL.
     pub registry_url: String,
     /// The token that authenticates the supervisor to the registry.
@@ -125,7 +126,7 @@ impl Config {
         Self {
             data_dir,
             postgres: None,
-            cluster: ClusterSettings::default(),
+            cluster: ClusterOptions::default(),
             registry_url,
             registry_token: None,
             registry_tls: ClientFiles::default(),
@@ -274,10 +275,10 @@ impl Supervisor {
             source,
         })?;
         let files = ClientFiles {
-            authorities: config.cluster.authorities.clone(),
+            authorities: config.cluster.cluster_ca.clone(),
             identity: None,
         };
-        let peers = PeerConnector::new(files, config.cluster.server_name.clone());
+        let peers = PeerConnector::new(files, config.cluster.cluster_server_name.clone());
         let surroundings = Surroundings {
             store,
             registry,
