@@ -28,7 +28,7 @@ use crate::{
         },
         settings::{OnLimit, Urgency},
         state::{session::Session, thread::Thread},
-        status::{self, StatusKind},
+        status::StatusKind,
     },
     results::ResultReader,
 };
@@ -240,10 +240,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
 fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
     let shown = |thread: &Arc<Thread>| convert::thread::status(&thread.status, thread.since);
     let after = after.thread(target);
-    let settled = after.and_then(|thread| match &thread.status {
-        status::Status::Shutdown { before, .. } => before.as_deref(),
-        _ => None,
-    });
+    let settled = after.and_then(|thread| thread.status.settled());
     after
         .map(shown)
         .into_iter()
