@@ -1,6 +1,5 @@
 //! The gRPC service: each method calls the function with its name.
 
-use futures::stream::BoxStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use troupe_proto::supervisor::v1::{self as pb, agent_supervisor_service_server::AgentSupervisorService};
@@ -16,17 +15,18 @@ macro_rules! methods {
         #[tonic::async_trait]
         impl AgentSupervisorService for SupervisorService {
             type WatchSessionsStream = ReceiverStream<Result<pb::WatchSessionsResponse, Status>>;
-            type WatchThreadsStream = BoxStream<'static, Result<pb::WatchThreadsResponse, Status>>;
+            type WatchThreadsStream = ReceiverStream<Result<pb::WatchThreadsResponse, Status>>;
             type WatchNotificationsStream = ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>;
             type WatchTranscriptStream = ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>;
             type ExportSessionStream = ReceiverStream<Result<pb::ExportSessionResponse, Status>>;
             type GetContentStream = ReceiverStream<Result<pb::GetContentResponse, Status>>;
 
+            /// Never called: [`WatchMethod`](super::WatchMethod) serves the method.
             async fn watch_threads(
                 &self,
-                request: Request<pb::WatchThreadsRequest>,
+                _: Request<pb::WatchThreadsRequest>,
             ) -> Result<Response<Self::WatchThreadsStream>, Status> {
-                watch::begin_watch(self, request).await.map(watch::decoded).map(Response::new)
+                Err(Status::unimplemented("WatchThreads has a route of its own"))
             }
 
             $(async fn $method(&self, request: Request<pb::$request>) -> Result<Response<$answer>, Status> {

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream::BoxStream};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,7 +27,7 @@ use crate::{
 /// Maximum number of unread messages before a watcher falls back to the log.
 pub(crate) const OUTBOX: usize = 64;
 
-/// The messages of one watch.
+/// The messages of one watch, encoded once for all watchers.
 pub(super) type Messages = ReceiverStream<Result<Bytes, Status>>;
 
 /// Returns the message stream of the requested watch.
@@ -88,18 +87,6 @@ pub(super) async fn begin_watch(
     };
     tokio::spawn(watch.run(outbox));
     Ok(ReceiverStream::new(messages))
-}
-
-/// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchMethod`].
-///
-/// [`WatchMethod`]: super::WatchMethod
-pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::WatchThreadsResponse, Status>> {
-    messages
-        .map(|message| {
-            pb::WatchThreadsResponse::decode(message?)
-                .map_err(|error| Status::internal(format!("a message of a watch is malformed: {error}")))
-        })
-        .boxed()
 }
 
 pub(super) async fn watch_notifications(
