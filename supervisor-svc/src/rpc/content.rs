@@ -14,7 +14,6 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{
     call::{Call, authorized_thread},
-    marks::Marks,
     page::Page,
     parse,
     service::{MAX_READS, SupervisorService},
@@ -136,7 +135,7 @@ impl SupervisorService {
             }
             Event::Session(_) | Event::Thread(..) => false,
         };
-        self.marks_of(session, MarkKind::Artifact).any(is_it).await
+        self.marks(session, MarkKind::Artifact, None).any(is_it).await
     }
 
     /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an
@@ -147,20 +146,11 @@ impl SupervisorService {
         }
         let is_it = |recorded: &Recorded| owner_of(recorded, digest).is_some_and(|owner| session.is_within(owner, own));
         for kind in [MarkKind::Artifact, MarkKind::Prompt, MarkKind::Mail] {
-            if self.marks_of(session.id, kind).any(is_it).await? {
+            if self.marks(session.id, kind, None).any(is_it).await? {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    fn marks_of(&self, session: SessionId, kind: MarkKind) -> Marks {
-        Marks {
-            store: Arc::clone(self.directory.store()),
-            session,
-            kind,
-            thread: None,
-        }
     }
 }
 
@@ -252,12 +242,8 @@ pub(super) async fn list_artifacts(
     let page = Page::of(&mut request, &call.scope)?;
     let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
     let state = handle.state();
-    let marks = Marks {
-        store: Arc::clone(service.directory.store()),
-        session: handle.id(),
-        kind: MarkKind::Artifact,
-        thread: (!request.thread_id.is_empty()).then_some(target),
-    };
+    let named = (!request.thread_id.is_empty()).then_some(target);
+    let marks = service.marks(handle.id(), MarkKind::Artifact, named);
     let is_visible = |recorded: &Recorded| match (call.caller.thread(), recorded.event.thread()) {
         (Some(own), Some(thread)) => state.is_within(thread, own),
         (None, _) => true,

@@ -1,7 +1,5 @@
 //! Prompts sent to threads. Each prompt is a record in the log, and its texts are stored as separate content.
 
-use std::sync::Arc;
-
 use supervisor_log::store::MarkKind;
 use tonic::{Code, Request, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
@@ -18,7 +16,7 @@ use crate::{
     convert::{self, status::refused},
     domain::{
         event::{BlockRef, Event, Recorded, ThreadEvent},
-        ids::{SessionId, ThreadId},
+        ids::SessionId,
         rejection::Rejection,
         settings::PromptLog,
     },
@@ -61,7 +59,7 @@ pub(super) async fn list_prompts(
     let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let marks = service.prompts_of(handle.id(), target);
+    let marks = service.marks(handle.id(), MarkKind::Prompt, Some(target));
     let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
     Ok(pb::ListPromptsResponse {
         prompts,
@@ -78,7 +76,7 @@ pub(super) async fn get_prompt(
         return Err(parse::bad("turn", "turn is required; turns count from 1"));
     }
     let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let marks = service.prompts_of(handle.id(), target);
+    let marks = service.marks(handle.id(), MarkKind::Prompt, Some(target));
     let mut sent = sent_for(&marks, request.turn).await?;
     let diff = match request.diff_with_turn {
         0 => String::new(),
@@ -96,15 +94,6 @@ pub(super) async fn get_prompt(
 }
 
 impl SupervisorService {
-    fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
-        Marks {
-            store: Arc::clone(self.directory.store()),
-            session,
-            kind: MarkKind::Prompt,
-            thread: Some(thread),
-        }
-    }
-
     /// Adds the stored texts to a prompt, as far as the caller may read them and they fit into the response.
     pub(super) async fn add_texts(&self, call: &Call, handle: &Handle, sent: &mut Sent) -> Result<(), Failure> {
         if !keeps_texts(handle) || !call.redaction.has_texts() {
