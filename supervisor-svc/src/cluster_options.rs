@@ -60,21 +60,13 @@ impl ClusterOptions {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    /// A program with these flags only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        cluster: ClusterOptions,
-    }
+    use crate::parse_flags;
 
     fn parsed(arguments: &[&str], is_shared: bool) -> Result<ClusterOptions, String> {
-        let Line { cluster } = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
-        let checked = cluster.check(is_shared).map_err(|error| format!("{error:#}"));
-        checked.map(|()| cluster)
+        let options: ClusterOptions = parse_flags(arguments).unwrap();
+        let checked = options.check(is_shared).map_err(|error| format!("{error:#}"));
+        checked.map(|()| options)
     }
 
     #[test]

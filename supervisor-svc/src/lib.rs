@@ -42,3 +42,11 @@ pub use self::{
     service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,
 };
+
+/// Parses the flags of `A` as a program does that has no others.
+#[cfg(test)]
+fn parse_flags<A: clap::Args>(arguments: &[&str]) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("program"));
+    let matches = command.try_get_matches_from([&["program"], arguments].concat())?;
+    A::from_arg_matches(&matches)
+}

@@ -130,21 +130,13 @@ impl SessionOptions {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    /// A program with these flags only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        sessions: SessionOptions,
-    }
+    use crate::parse_flags;
 
     fn applied(arguments: &[&str]) -> Result<Config, String> {
-        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
+        let options: SessionOptions = parse_flags(arguments).unwrap();
         let mut config = Config::new(PathBuf::new(), String::new());
-        line.sessions.apply(&mut config).map(|()| config)
+        options.apply(&mut config).map(|()| config)
     }
 
     #[test]

@@ -83,21 +83,13 @@ impl fmt::Debug for StoreUrl {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    /// A program with these flags only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        store: StoreOptions,
-    }
+    use crate::parse_flags;
 
     fn parsed(arguments: &[&str], has_backups: bool) -> Result<Option<PostgresOptions>, String> {
-        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
-        assert!(!format!("{line:?}").contains("secret"));
-        line.store.postgres(has_backups).map_err(|error| format!("{error:#}"))
+        let store: StoreOptions = parse_flags(arguments).unwrap();
+        assert!(!format!("{store:?}").contains("secret"));
+        store.postgres(has_backups).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
