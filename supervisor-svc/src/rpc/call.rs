@@ -25,6 +25,7 @@ use crate::{
         state::thread::Thread,
     },
     engine::{Done, Failure, Handle, Origin, Remember},
+    use_cases::spawn::SpawnCaller,
 };
 
 /// The longest request id.
@@ -159,6 +160,16 @@ impl Call {
             actor: self.caller.actor(),
             request_id: (!self.request_id.is_empty()).then(|| Arc::from(self.request_id.as_str())),
             traceparent: Some(Arc::from(self.trace.as_str())),
+        }
+    }
+
+    /// Returns the caller of a spawn.
+    pub fn spawn_caller(&self) -> SpawnCaller<'_> {
+        SpawnCaller {
+            caller: &self.caller,
+            deadline: self.deadline,
+            trace: &self.trace,
+            origin: self.origin(),
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
     parse,
     results::DOCUMENTS_BYTES,
     service::SupervisorService,
-    spawn::{arguments, operators_only},
+    spawn::{arguments, check_texts, operators_only},
     wait::wait_time,
 };
 use crate::{
@@ -38,10 +38,7 @@ use crate::{
     },
     engine::{Done, Handle, read_message},
     results::ResultReader,
-    use_cases::{
-        group_plan,
-        spawn::{SpawnArguments, SpawnCaller},
-    },
+    use_cases::{group_plan, spawn::SpawnArguments},
 };
 
 /// Maximum and default number of items that run at a time.
@@ -82,13 +79,10 @@ pub(super) async fn create_group(
     let item_count = item_count(&plan, service.config.max_group_items)?;
     let first = checked_plan(parent, &plan)?;
     let (item_budget, role) = (first.budget, first.role.wanted().name().to_owned());
-    let caller = SpawnCaller {
-        caller: &call.caller,
-        deadline: call.deadline,
-        trace: &call.trace,
-        origin: call.origin(),
-    };
-    let prepared = service.spawner.prepare(&caller, &handle.state(), &first).await;
+    let prepared = service
+        .spawner
+        .prepare(&call.spawn_caller(), &handle.state(), &first)
+        .await;
     let warnings = prepared.map_err(|failed| failed.into_status())?.warnings;
 
     let content = Content::new(Bytes::from(plan.encode_to_vec()));
@@ -219,13 +213,7 @@ fn checked_plan(parent: ThreadId, plan: &GroupPlan) -> Result<SpawnArguments, St
     let first = arguments(parent, request(0)?).map_err(at(0))?;
     for (index, _) in (0_u32..).zip(&plan.items).skip(1) {
         let request = request(index)?;
-        parse::line("label", request.label.trim(), parse::NAME_BYTES).map_err(at(index))?;
-        parse::text("objective", &request.objective, parse::PROSE_BYTES).map_err(at(index))?;
-        parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES).map_err(at(index))?;
-        parse::directory("working_directory", &request.working_directory).map_err(at(index))?;
-        if let Some(note) = &request.thread_note {
-            parse::text("thread_note", note, parse::NOTE_BYTES).map_err(at(index))?;
-        }
+        check_texts(&request).map_err(at(index))?;
         let around = |items| pb::Input {
             items,
             ..pb::Input::default()

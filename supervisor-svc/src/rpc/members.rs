@@ -7,9 +7,6 @@ use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 use super::{call::Call, parse, service::SupervisorService};
 use crate::cluster::Cluster;
 
-/// The longest name of a member.
-const NAME_BYTES: usize = 128;
-
 pub(super) async fn list_members(
     service: &SupervisorService,
     request: Request<pb::ListMembersRequest>,
@@ -64,7 +61,7 @@ pub(super) async fn drain_member(
 ) -> Result<pb::DrainMemberResponse, Status> {
     let (_, request) = Call::open(request)?;
     let name = request.name;
-    parse::line("name", &name, NAME_BYTES)?;
+    parse::line("name", &name, parse::NAME_BYTES)?;
     let cluster = shared(service)?;
     let member = named(cluster, &name)?;
     if member.id != cluster.id() {
@@ -82,7 +79,7 @@ pub(super) async fn move_session(
 ) -> Result<pb::MoveSessionResponse, Status> {
     let (_, request) = Call::open(request)?;
     let session = parse::session_id(&request.session_id)?;
-    parse::line("name", &request.name, NAME_BYTES)?;
+    parse::line("name", &request.name, parse::NAME_BYTES)?;
     let cluster = shared(service)?;
     cluster.refresh().await;
     let target = match request.name.as_str() {

@@ -190,6 +190,11 @@ pub(super) fn given<E: WireEnum>(field: &'static str, number: i32) -> Result<Opt
     E::given(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
 }
 
+/// Parses the new value of a setting; `None` keeps the present one.
+pub(super) fn change<E: WireEnum>(field: &'static str, number: Option<i32>) -> Result<Option<E>, Status> {
+    number.map(|number| choice(field, number)).transpose()
+}
+
 /// Parses a required session id.
 pub(super) fn session_id(value: &str) -> Result<SessionId, Status> {
     id("session_id", value)

@@ -424,18 +424,12 @@ impl SupervisorService {
         let webhooks = parse_webhooks(&request.webhooks, self.config.webhooks.allow_private)?;
         Ok(SettingsUpdate {
             change: SettingsChange {
-                mode: request.mode.map(|mode| parse::choice("mode", mode)).transpose()?,
+                mode: parse::change("mode", request.mode)?,
                 limits: None,
                 budget: request.budget.map(|budget| parse::budget(Some(budget))).transpose()?,
                 paused: request.paused,
-                orchestration: request
-                    .orchestration
-                    .map(|orchestration| parse::choice("orchestration", orchestration))
-                    .transpose()?,
-                edge_management: request
-                    .edge_management
-                    .map(|edges| parse::choice("edge_management", edges))
-                    .transpose()?,
+                orchestration: parse::change("orchestration", request.orchestration)?,
+                edge_management: parse::change("edge_management", request.edge_management)?,
                 orchestrators: request.replace_orchestrators.then_some(request.orchestrators),
                 webhooks: request.replace_webhooks.then_some(webhooks),
             },

@@ -15,7 +15,7 @@ use crate::{
     engine::{Begun, Done, Handle},
     use_cases::{
         route,
-        spawn::{NamedRole, SpawnArguments, SpawnCaller, agent_type_name},
+        spawn::{NamedRole, SpawnArguments, agent_type_name},
     },
 };
 
@@ -47,13 +47,10 @@ pub(super) async fn spawn_agent(
     };
     operators_only(&call, &request)?;
     let arguments = arguments(parent, request)?;
-    let caller = SpawnCaller {
-        caller: &call.caller,
-        deadline: call.deadline,
-        trace: &call.trace,
-        origin: call.origin(),
-    };
-    let spawned = service.spawner.run(&handle, in_flight, caller, arguments).await?;
+    let spawned = service
+        .spawner
+        .run(&handle, in_flight, call.spawn_caller(), arguments)
+        .await?;
     let response = response(service, &call, &handle, &spawned.done, return_token)?;
     Ok(pb::SpawnAgentResponse {
         warnings: spawned.warnings.into_iter().chain(response.warnings).collect(),
@@ -119,22 +116,15 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
     parse::text("reasoning_effort", &request.reasoning_effort, parse::NAME_BYTES)?;
     parse::text("provider", &request.provider, parse::NAME_BYTES)?;
     parse::text("expected_digest", &request.expected_digest, 64)?;
-    let label = request.label.trim().to_owned();
-    parse::line("label", &label, parse::NAME_BYTES)?;
+    check_texts(&request)?;
     let alias = request.alias.trim().to_owned();
     parse::alias(&alias)?;
-    parse::directory("working_directory", &request.working_directory)?;
-    parse::text("objective", &request.objective, parse::PROSE_BYTES)?;
-    parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES)?;
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     parse::text(
         "custom_system_prompt",
         &request.custom_system_prompt,
         parse::PROSE_BYTES,
     )?;
-    if let Some(note) = &request.thread_note {
-        parse::text("thread_note", note, parse::NOTE_BYTES)?;
-    }
     let narrower = request.permissions.as_ref();
     let narrowing = narrower
         .map(|narrower| parse::ceiling("permissions", "spawn", narrower))
@@ -171,7 +161,7 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
         narrowing,
         edge_management,
         alias,
-        label,
+        label: request.label.trim().to_owned(),
         note: request.thread_note.map(|note| note.trim().to_owned()),
         working_directory: request.working_directory,
         budget,
@@ -182,6 +172,16 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
         result_repairs,
         item: None,
     })
+}
+
+/// Checks the texts that may differ between the items of a group, except the input.
+pub(super) fn check_texts(request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+    parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
+    parse::text("objective", &request.objective, parse::PROSE_BYTES)?;
+    parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES)?;
+    parse::directory("working_directory", &request.working_directory)?;
+    let note = request.thread_note.as_deref().unwrap_or_default();
+    parse::text("thread_note", note, parse::NOTE_BYTES)
 }
 
 fn check_capabilities(capabilities: &[String]) -> Result<(), Status> {
