@@ -5,7 +5,7 @@ use std::sync::Arc;
 use supervisor_log::codec::{event_to_pb, parts::time_to_pb};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{
     fault::Fault,
     reason::Reason,
@@ -14,7 +14,7 @@ use troupe_proto::{
 
 use super::{call::Call, content::PART_WITHIN, prompts::Sent, service::SupervisorService, transcripts::Reader};
 use crate::{
-    convert::{self, View},
+    convert::{self, Redaction, View},
     domain::{event::Recorded, ids::Sequence, state::session::Session},
     engine::{Failure, Handle, read_log},
 };
@@ -27,21 +27,20 @@ const OUTBOX: usize = 64;
 const ENTRIES: usize = 128;
 
 pub(super) async fn export_session(
-    service: &SupervisorService,
-    request: Request<pb::ExportSessionRequest>,
+    call: Call<'_>,
+    request: pb::ExportSessionRequest,
 ) -> Result<ReceiverStream<Result<pb::ExportSessionResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
     // The last place is for the reason of an early end.
     let (outbox, records) = mpsc::channel(OUTBOX + 1);
     let Ok(reserved) = outbox.clone().reserve_owned().await else {
         return Ok(ReceiverStream::new(records));
     };
     let export = Export {
-        service: service.clone(),
+        service: call.service.clone(),
+        redaction: call.redaction,
         session: handle.state(),
         handle,
-        call,
         has_prompt_texts: request.prompt_texts,
         outbox,
     };
@@ -59,7 +58,7 @@ struct Export {
     /// The session as of the call.
     session: Arc<Session>,
     handle: Handle,
-    call: Call,
+    redaction: Redaction,
     has_prompt_texts: bool,
     outbox: mpsc::Sender<Result<pb::ExportSessionResponse, Status>>,
 }
@@ -74,7 +73,7 @@ impl Export {
             log_id: store.log_id().to_string(),
         }))
         .await?;
-        let redaction = self.call.redaction;
+        let redaction = self.redaction;
         let session = redaction.session(convert::thread::session(&self.session));
         self.send(Record::Session(session)).await?;
         let view = View {
@@ -121,11 +120,11 @@ impl Export {
     }
 
     async fn send_event(&self, recorded: &Recorded) -> Result<(), Status> {
-        let event = self.call.redaction.event(event_to_pb(self.session.id, recorded));
+        let event = self.redaction.event(event_to_pb(self.session.id, recorded));
         self.send(Record::Event(event)).await?;
         if let Some(mut sent) = Sent::of(recorded) {
             if self.has_prompt_texts {
-                self.service.add_texts(&self.call, &self.handle, &mut sent).await?;
+                self.service.add_texts(self.redaction, &self.handle, &mut sent).await?;
             }
             self.send(Record::Prompt(sent.shown)).await?;
         }

@@ -9,7 +9,7 @@ use supervisor_log::{
     store::Content,
 };
 use tokio::time::Instant;
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::{store::v1::GroupPlan, supervisor::v1 as pb};
 
 use super::{
@@ -17,7 +17,6 @@ use super::{
     page::Page,
     parse,
     results::DOCUMENTS_BYTES,
-    service::SupervisorService,
     spawn::{arguments, check_texts, operators_only},
     wait::wait_time,
 };
@@ -51,13 +50,12 @@ pub(crate) const MAX_RETRIES: u32 = 10;
 pub(crate) const APPROVAL_ABOVE: u32 = 50;
 
 pub(super) async fn create_group(
-    service: &SupervisorService,
-    request: Request<pb::CreateGroupRequest>,
+    call: Call<'_>,
+    mut request: pb::CreateGroupRequest,
 ) -> Result<pb::CreateGroupResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let handle = service.session_for(&call, &request.session_id, named).await?;
-    let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let handle = call.session_for(&request.session_id, named).await?;
+    let parent = call.thread_or_own(&handle, named)?;
     authority::authorize(&handle.state(), &call.caller, call.method, parent).map_err(refused)?;
 
     let limits = limits(&request)?;
@@ -76,17 +74,18 @@ pub(super) async fn create_group(
         items: std::mem::take(&mut request.items),
         traceparent: call.trace.to_string(),
     };
-    let item_count = item_count(&plan, service.config.max_group_items)?;
+    let item_count = item_count(&plan, call.service.config.max_group_items)?;
     let first = checked_plan(parent, &plan)?;
     let (item_budget, role) = (first.budget, first.role.wanted().name().to_owned());
-    let prepared = service
+    let prepared = call
+        .service
         .spawner
         .prepare(&call.spawn_caller(), &handle.state(), &first)
         .await;
     let warnings = prepared.map_err(|failed| failed.into_status())?.warnings;
 
     let content = Content::new(Bytes::from(plan.encode_to_vec()));
-    let clock = service.clock();
+    let clock = call.service.clock();
     let spec = GroupSpec {
         id: clock.new_id(),
         name,
@@ -223,12 +222,8 @@ fn checked_plan(parent: ThreadId, plan: &GroupPlan) -> Result<SpawnArguments, St
     Ok(first)
 }
 
-pub(super) async fn get_group(
-    service: &SupervisorService,
-    request: Request<pb::GetGroupRequest>,
-) -> Result<pb::GetGroupResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+pub(super) async fn get_group(call: Call<'_>, request: pb::GetGroupRequest) -> Result<pb::GetGroupResponse, Status> {
+    let handle = call.own_or_named(&request.session_id).await?;
     let state = handle.state();
     let id = match (request.group_id.as_str(), request.name.as_str()) {
         ("", "") => return Err(parse::bad("group_id", "give group_id or name")),
@@ -248,7 +243,7 @@ pub(super) async fn get_group(
         Some(wait) => {
             let until = Instant::now() + wait_time(Some(wait), call.deadline)?;
             let has_ended = |session: &Session| session.group(id).is_none_or(|group| group.has_ended());
-            let waited = service.until_at(&handle, until, has_ended).await?;
+            let waited = call.service.until_at(&handle, until, has_ended).await?;
             waited.unwrap_or_else(|| handle.state())
         }
     };
@@ -258,12 +253,11 @@ pub(super) async fn get_group(
 }
 
 pub(super) async fn list_group_items(
-    service: &SupervisorService,
-    request: Request<pb::ListGroupItemsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListGroupItemsRequest,
 ) -> Result<pb::ListGroupItemsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page: Page<u32> = Page::of(&mut request, &call.scope)?;
-    let (handle, id) = named(service, &call, &request.session_id, &request.group_id).await?;
+    let (handle, id) = named(&call, &request.session_id, &request.group_id).await?;
     let state = handle.state();
     let group = authorize(&state, &call.caller, "ListGroupItems", id).map_err(refused)?;
     let wanted: Vec<ItemState> = request
@@ -271,7 +265,7 @@ pub(super) async fn list_group_items(
         .iter()
         .map(|state| parse::choice("states", *state))
         .collect::<Result<_, _>>()?;
-    let store = service.directory.store().as_ref();
+    let store = call.service.directory.store().as_ref();
     let plan: GroupPlan = read_message(store, state.id, &group.spec.plan).await?;
     let has_texts = call.redaction.has_texts();
     let entries = (0_u32..)
@@ -295,11 +289,10 @@ pub(super) async fn list_group_items(
 }
 
 pub(super) async fn update_group(
-    service: &SupervisorService,
-    request: Request<pb::UpdateGroupRequest>,
+    call: Call<'_>,
+    request: pb::UpdateGroupRequest,
 ) -> Result<pb::UpdateGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     if let Some(max_concurrency) = request.max_concurrency {
         check_concurrency(max_concurrency)?;
     }
@@ -319,11 +312,10 @@ pub(super) async fn update_group(
 }
 
 pub(super) async fn retry_group(
-    service: &SupervisorService,
-    request: Request<pb::RetryGroupRequest>,
+    call: Call<'_>,
+    request: pb::RetryGroupRequest,
 ) -> Result<pb::RetryGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     let command = Command::RetryGroup {
         caller: call.caller.clone(),
         group,
@@ -335,11 +327,10 @@ pub(super) async fn retry_group(
 }
 
 pub(super) async fn cancel_group(
-    service: &SupervisorService,
-    request: Request<pb::CancelGroupRequest>,
+    call: Call<'_>,
+    request: pb::CancelGroupRequest,
 ) -> Result<pb::CancelGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::CancelGroup {
         caller: call.caller.clone(),
@@ -357,14 +348,9 @@ pub(super) async fn cancel_group(
 }
 
 /// Returns the session and the group that a call names.
-async fn named(
-    service: &SupervisorService,
-    call: &Call,
-    session_id: &str,
-    group_id: &str,
-) -> Result<(Handle, GroupId), Status> {
+async fn named(call: &Call<'_>, session_id: &str, group_id: &str) -> Result<(Handle, GroupId), Status> {
     let id = parse::id("group_id", group_id)?;
-    Ok((service.own_or_named(call, session_id).await?, id))
+    Ok((call.own_or_named(session_id).await?, id))
 }
 
 /// Returns the group that a command was about.

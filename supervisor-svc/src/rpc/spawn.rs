@@ -2,10 +2,10 @@
 //!
 //! [`use_cases::spawn`]: crate::use_cases::spawn
 
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{call::Call, parse, service::SupervisorService};
+use super::{call::Call, parse};
 use crate::{
     convert::{View, status::refused},
     domain::{
@@ -23,15 +23,13 @@ use crate::{
 pub(crate) const CAPABILITIES: usize = 64;
 
 pub(super) async fn spawn_agent(
-    service: &SupervisorService,
-    mut request: Request<pb::SpawnAgentRequest>,
+    call: Call<'_>,
+    request: pb::SpawnAgentRequest,
+    return_token: bool,
 ) -> Result<pb::SpawnAgentResponse, Status> {
-    // A retry may ask for the token that the first call did not.
-    let return_token = std::mem::take(&mut request.get_mut().return_token);
-    let (call, request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let handle = service.session_for(&call, &request.session_id, named).await?;
-    let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let handle = call.session_for(&request.session_id, named).await?;
+    let parent = call.thread_or_own(&handle, named)?;
     let role = role(&request);
     let wanted = Wanted {
         caller: &call.caller,
@@ -42,16 +40,17 @@ pub(super) async fn spawn_agent(
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
     let in_flight = match handle.begin(call.remember.clone()).await? {
-        Begun::Before(done) => return response(service, &call, &handle, &done, return_token),
+        Begun::Before(done) => return response(&call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };
     operators_only(&call, &request)?;
     let arguments = arguments(parent, request)?;
-    let spawned = service
+    let spawned = call
+        .service
         .spawner
         .run(&handle, in_flight, call.spawn_caller(), arguments)
         .await?;
-    let response = response(service, &call, &handle, &spawned.done, return_token)?;
+    let response = response(&call, &handle, &spawned.done, return_token)?;
     Ok(pb::SpawnAgentResponse {
         warnings: spawned.warnings.into_iter().chain(response.warnings).collect(),
         route: spawned.route,
@@ -75,8 +74,7 @@ fn role(request: &pb::SpawnAgentRequest) -> NamedRole {
 }
 
 fn response(
-    service: &SupervisorService,
-    call: &Call,
+    call: &Call<'_>,
     handle: &Handle,
     done: &Done,
     return_token: bool,
@@ -89,8 +87,8 @@ fn response(
     let no_tools = thread
         .effective
         .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.role.agent_type);
-    let shown = service.watches.view.show(&done.session, thread, View::default());
-    let thread_token = return_token.then(|| service.token_for(call, thread, handle)).flatten();
+    let shown = call.service.watches.view.show(&done.session, thread, View::default());
+    let thread_token = return_token.then(|| call.token_for(thread, handle)).flatten();
     Ok(pb::SpawnAgentResponse {
         queue_position: shown.queue_position,
         thread: Some(shown),
@@ -101,7 +99,7 @@ fn response(
 }
 
 /// Rejects the fields that only operators may set.
-pub(super) fn operators_only(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+pub(super) fn operators_only(call: &Call<'_>, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())
 }

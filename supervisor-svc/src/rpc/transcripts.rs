@@ -8,15 +8,10 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{
-    call::{Call, authorized_thread},
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
 use crate::{
     convert::{
         Redaction,
@@ -25,6 +20,7 @@ use crate::{
     domain::{
         event::ConditionKind,
         ids::{Generation, ThreadId},
+        principal::Caller,
         rejection::Rejection,
         rules::{authority, start},
         state::session::Session,
@@ -44,13 +40,12 @@ const WATCHED_ENTRIES: usize = 128;
 const OUTBOX: usize = 4;
 
 pub(super) async fn list_transcript(
-    service: &SupervisorService,
-    request: Request<pb::ListTranscriptRequest>,
+    call: Call<'_>,
+    mut request: pb::ListTranscriptRequest,
 ) -> Result<pb::ListTranscriptResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page: Page<u64> = Page::of(&mut request, &call.scope)?;
-    let (handle, thread) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let (handle, thread) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let reader = Reader::new(call.service, handle, thread, &request.kinds, call.redaction)?;
     let after = match page.after() {
         Some(after) => *after,
         None => reader.start(request.after_number, request.tail).await?,
@@ -65,29 +60,27 @@ pub(super) async fn list_transcript(
 }
 
 pub(super) async fn watch_transcript(
-    service: &SupervisorService,
-    request: Request<pb::WatchTranscriptRequest>,
+    call: Call<'_>,
+    request: pb::WatchTranscriptRequest,
 ) -> Result<ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
-    let (handle, thread) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let (handle, thread) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let reader = Reader::new(call.service, handle, thread, &request.kinds, call.redaction)?;
     let after = reader.start(request.after_number, request.tail).await?;
     let (outbox, messages) = mpsc::channel(OUTBOX + 1);
     let watch = Watch {
-        lifetime: service.clock().jittered(service.config.watch.lifetime),
+        lifetime: call.service.clock().jittered(call.service.config.watch.lifetime),
         reader,
-        call,
+        thread_caller: call.token.map(|_| call.caller),
     };
     tokio::spawn(watch.run(after, outbox));
     Ok(ReceiverStream::new(messages))
 }
 
 pub(super) async fn append_transcript(
-    service: &SupervisorService,
-    request: Request<pb::AppendTranscriptRequest>,
+    call: Call<'_>,
+    request: pb::AppendTranscriptRequest,
 ) -> Result<pb::AppendTranscriptResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, &request.thread_id).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let session = handle.state();
     let thread = authority::authorize(&session, &call.caller, call.method, target).map_err(refused)?;
     start::takes_part(&session, thread).map_err(refused)?;
@@ -105,9 +98,10 @@ pub(super) async fn append_transcript(
         generation: thread.generation,
         batch: request.batch,
     };
-    let now = service.clock().now();
+    let now = call.service.clock().now();
     let entries = stored(thread.generation, request.entries, session.settings.transcript, now);
-    let last = service
+    let last = call
+        .service
         .transcripts
         .append_now(source, entries)
         .await
@@ -216,7 +210,8 @@ impl Reader {
 struct Watch {
     reader: Reader,
     lifetime: Duration,
-    call: Call,
+    /// The caller, if it is a thread, whose token may become invalid.
+    thread_caller: Option<Caller>,
 }
 
 /// The conditions of a thread, its attempt, and whether it has no turn; `None`: there is no such thread.
@@ -310,14 +305,15 @@ impl Watch {
 
     /// Returns whether the caller is a thread whose token is no longer valid.
     fn is_stale(&self, session: &Session) -> bool {
-        self.call.token.is_some() && authority::fresh(session, &self.call.caller).is_err()
+        let mut caller = self.thread_caller.iter();
+        caller.any(|caller| authority::fresh(session, caller).is_err())
     }
 
     /// A thread's stream must not outlive its token.
     fn check_caller(&self) -> Result<(), Status> {
         let session = self.reader.handle.state();
-        match self.call.token {
-            Some(_) => authority::fresh(&session, &self.call.caller).map(drop).map_err(refused),
+        match &self.thread_caller {
+            Some(caller) => authority::fresh(&session, caller).map(drop).map_err(refused),
             None => Ok(()),
         }
     }

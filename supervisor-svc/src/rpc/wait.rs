@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use serde_json::json;
 use svc_kit::deadline::{self, Deadline};
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{call::Call, parse, results::DOCUMENTS_BYTES, service::SupervisorService};
@@ -51,10 +51,9 @@ pub(super) fn wait_time(given: Option<prost_types::Duration>, deadline: Option<D
 }
 
 pub(super) async fn wait_agents(
-    service: &SupervisorService,
-    request: Request<pb::WaitAgentsRequest>,
+    call: Call<'_>,
+    request: pb::WaitAgentsRequest,
 ) -> Result<pb::WaitAgentsResponse, Status> {
-    let (call, request) = Call::open(request)?;
     if request.thread_ids.is_empty() {
         return Err(parse::bad("thread_ids", "ids must be non-empty"));
     }
@@ -79,9 +78,9 @@ pub(super) async fn wait_agents(
     let one = if names_session {
         None
     } else {
-        service.first_existing(&ids).await?.or(ids.first().copied())
+        call.service.first_existing(&ids).await?.or(ids.first().copied())
     };
-    let handle = match service.session_for(&call, &request.session_id, one).await {
+    let handle = match call.session_for(&request.session_id, one).await {
         Ok(handle) => handle,
         // An operator that names no session and only unknown threads: all of them are unknown.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
@@ -123,27 +122,27 @@ pub(super) async fn wait_agents(
         });
     }
     let asked = call.approval_request(&handle, &request, || json!({"ids": request.thread_ids}));
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     // Starts now, since the operator's approval may have taken a while.
     let until = Instant::now() + wait_time(request.timeout, call.deadline)?;
     // For as long as the call lasts.
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
-            let waiting = handle.waiting(service.clock().new_id(), wait).await?;
+            let waiting = handle.waiting(call.service.clock().new_id(), wait).await?;
             Some(ThreadWait {
                 _waiting: waiting,
                 handle: handle.clone(),
-                runners: service.runners.clone(),
+                runners: call.service.runners.clone(),
                 thread: *id,
             })
         }
         Caller::Operator { .. } => None,
     };
-    let waited = service.until_at(&handle, until, is_over).await?;
+    let waited = call.service.until_at(&handle, until, is_over).await?;
     let session = waited.unwrap_or_else(|| handle.state());
     let mut statuses = Vec::new();
-    let mut reader = ResultReader::new(service.directory.store().as_ref(), session.id, DOCUMENTS_BYTES);
+    let mut reader = ResultReader::new(call.service.directory.store().as_ref(), session.id, DOCUMENTS_BYTES);
     for thread in known.iter().filter_map(|id| session.thread(*id)) {
         if thread.status.kind().is_settled() {
             let question = thread.conditions.get(&ConditionKind::AwaitingInput);
