@@ -427,35 +427,6 @@ mod tests {
     }
 
     #[test]
-    fn setting_decides_which_entries_are_kept() {
-        use pb::TranscriptKind as K;
-        let kinds = [
-            K::Input,
-            K::Message,
-            K::Reasoning,
-            K::ToolCall,
-            K::ToolResult,
-            K::Plan,
-            K::Notice,
-        ];
-        let all = || kinds.map(|kind| entry(kind, "text")).to_vec();
-        assert_eq!(read(all(), TranscriptLog::Full).len(), kinds.len());
-        assert_eq!(read(all(), TranscriptLog::Off), []);
-        let tools = read(all(), TranscriptLog::Tools);
-        let found: Vec<_> = tools
-            .iter()
-            .map(|entry| (entry.kind(), entry.text.as_str(), entry.text_left_out))
-            .collect();
-        let expected = [
-            (K::Input, "text", false),
-            (K::ToolCall, "text", false),
-            (K::ToolResult, "", true),
-            (K::Notice, "text", false),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
     fn dropped_text_is_reported() {
         let new = stored(
             Generation::new(1),
