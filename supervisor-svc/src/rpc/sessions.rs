@@ -34,11 +34,7 @@ use crate::{
     projections::{overview::Filter, watch::SessionsWatch},
     registry_client::{Unresolved, resolution::Resolution},
     runners::Need,
-    use_cases::{
-        role::ResolvedRole,
-        route,
-        spawn::{Unspawnable, resolve},
-    },
+    use_cases::route,
 };
 
 pub(super) async fn create_session(
@@ -236,15 +232,17 @@ impl Call<'_> {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolve(&self.service.registry, self.deadline, &self.trace, question)
+            self.service
+                .registry
+                .resolve(&question, self.deadline, &self.trace)
                 .await
-                .map_err(Unspawnable::into_status)?
+                .map_err(Unresolved::into_status)?
         } else {
             let role = Role {
                 agent_type: String::from("default"),
                 ..Role::default()
             };
-            ResolvedRole::new(Arc::new(Resolution::unasked(role, sandbox)))
+            Arc::new(Resolution::unasked(role, sandbox))
         };
         contents.extend(resolved.content.clone());
         let rights = Rights::child(
