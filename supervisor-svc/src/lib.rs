@@ -9,6 +9,7 @@ mod backups;
 pub mod clock;
 mod cluster;
 mod cluster_options;
+mod config;
 pub mod convert;
 pub mod engine;
 mod limits;
@@ -32,6 +33,7 @@ pub use self::{
     backups::{BackupOptions, BackupSettings},
     cluster::PeerConnector,
     cluster_options::ClusterOptions,
+    config::Config,
     engine::UpkeepLimits,
     limits::limits,
     options::SessionOptions,
@@ -39,7 +41,7 @@ pub use self::{
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::{LookUp, RegistryClient},
     rpc::{AUTHORITY, MAX_WAIT},
-    service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
+    service::{OpenError, RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,
 };
 

@@ -6,6 +6,7 @@ use supervisor_log::store::limits::{
 use svc_kit::limits::{Area, Limit};
 
 use crate::{
+    config::Config,
     domain::{
         content::{MAX_EVENT_MESSAGE_BYTES, PREVIEW_CHARS},
         decide::group::MAX_OPEN_GROUPS,
@@ -69,7 +70,6 @@ use crate::{
         protocol::{MAX_DETAIL_BYTES, MAX_KIND_BYTES, MAX_MEDIA_TYPE_BYTES, MAX_NAME_BYTES},
         telemetry::{MAX_DETAIL_CHARS, MAX_PLAN_STEPS, MAX_STEP_BYTES, MAX_TEXT_BYTES},
     },
-    service::Config,
     tool_decisions::ARGUMENTS_BYTES,
     transcripts::{BATCH_ENTRIES, BATCH_TEXT_BYTES, RESULT_TEXT_BYTES},
     use_cases::group_plan::{KEY_BYTES, PLAN_BYTES, VARIABLES, VARIABLES_BYTES},

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    Config,
+    config::Config,
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},

@@ -3,21 +3,19 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::Stream;
 use supervisor_log::store::{
-    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
+    DATABASE, EventStore, OpenError as StoreError, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
 };
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::MethodOverride,
     secret::{SecretError, SecretToken},
     serve::{self, Listener, ServeError, ServeLimits, Serving},
-    shown_token::ShownToken,
     shutdown::Shutdown,
     thread_token::{KEYS_FILE, TokenKeys},
 };
@@ -40,27 +38,22 @@ use troupe_proto::{
 };
 
 use crate::{
-    ClusterOptions,
-    backups::{self, BackupSettings, Backups},
+    backups::{self, Backups},
     clock::Clock,
     cluster::{Cluster, Forwarding, MemberGate, PeerConnector, RunnerRelay},
-    domain::{
-        rules::rate::EventRate,
-        settings::{Limits, StallRule},
-    },
-    engine::{Directory, EngineConfig, UpkeepLimits, feed::Feed},
-    prices::PriceList,
+    config::Config,
+    engine::{Directory, EngineConfig, feed::Feed},
     projections::{
         metrics::{self, Metrics},
         notifications::Clients,
         overview::{self, Changes, Overview},
         thread_view::ThreadView,
-        watch::{WatchLimits, WatchSources, snapshot::Snapshots},
-        webhooks::{WebhookLimits, Webhooks},
+        watch::{WatchSources, snapshot::Snapshots},
+        webhooks::Webhooks,
     },
     registry_client::RegistryClient,
     rpc::{self, AUTHORITY, MAX_READS, SupervisorService, WatchMethod},
-    runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
+    runners::{Dispatcher, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
     transcripts::Transcripts,
     use_cases::{
@@ -74,76 +67,6 @@ const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Fully qualified names of the served gRPC services, as reported by the health service.
 pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
-
-/// Startup configuration of the supervisor.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Directory of the log and the keys. The caller holds the directory's lock.
-    pub data_dir: PathBuf,
-    /// The PostgreSQL database of the log, instead of a SQLite file in the data directory.
-    pub postgres: Option<PostgresOptions>,
-    /// How this supervisor shares its log with others, if the log can be shared.
-    pub cluster: ClusterOptions,
-    /// The registry's URL.
-    pub registry_url: String,
-    /// The token that authenticates the supervisor to the registry.
-    pub registry_token: Option<ShownToken>,
-    /// Trusted authorities for the registry's certificate and the client certificate, if the URL uses TLS.
-    pub registry_tls: ClientFiles,
-    /// Defaults and maxima of sessions' limits.
-    pub limits: Limits,
-    /// How long a runner may be silent before its lease expires.
-    pub lease: Duration,
-    /// The stall rule for threads of new sessions.
-    pub stall: StallRule,
-    /// Times of watches.
-    pub watch: WatchLimits,
-    /// Webhook delivery settings.
-    pub webhooks: WebhookLimits,
-    /// When sessions are passivated, and which derived data is stored in addition to their log.
-    pub upkeep: UpkeepLimits,
-    /// Maximum content of a session, in bytes.
-    pub session_content_bytes: u64,
-    /// Maximum number of items of a group.
-    pub max_group_items: u32,
-    /// Maximum event rate of a thread.
-    pub event_rate: EventRate,
-    /// The prices of models, and the currency of new sessions.
-    pub prices: Arc<PriceList>,
-    /// Scheduled backups of the log. `None` makes no backups.
-    pub backups: Option<BackupSettings>,
-}
-
-impl Config {
-    /// Default maximum content of a session, in bytes: 1 GiB.
-    pub const SESSION_CONTENT_BYTES: u64 = 1024 * 1024 * 1024;
-    /// Default of [`Self::max_group_items`].
-    pub const MAX_GROUP_ITEMS: u32 = 500;
-
-    /// The defaults over a data directory and a registry.
-    #[must_use]
-    pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
-        Self {
-            data_dir,
-            postgres: None,
-            cluster: ClusterOptions::default(),
-            registry_url,
-            registry_token: None,
-            registry_tls: ClientFiles::default(),
-            limits: Limits::default(),
-            lease: LEASE,
-            stall: StallRule::default(),
-            watch: WatchLimits::default(),
-            webhooks: WebhookLimits::default(),
-            upkeep: UpkeepLimits::default(),
-            session_content_bytes: Self::SESSION_CONTENT_BYTES,
-            max_group_items: Self::MAX_GROUP_ITEMS,
-            event_rate: EventRate::default(),
-            prices: Arc::default(),
-            backups: None,
-        }
-    }
-}
 
 /// The error of starting the supervisor.
 #[derive(Debug, thiserror::Error)]

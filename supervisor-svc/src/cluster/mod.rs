@@ -47,7 +47,7 @@ pub use self::peers::PeerConnector;
 pub(crate) use self::{forward::Forwarding, member_service::MemberGate, relay::RunnerRelay};
 use self::{lease::Lease, link::Link, members::Observer, metrics::Metrics, peers::Peers};
 use crate::{
-    ClusterOptions,
+    cluster_options::ClusterOptions,
     domain::ids::SessionId,
     engine::{Directory, Failure},
     runners::RunnerHub,

@@ -7,9 +7,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config,
     clock::Clock,
     cluster::Cluster,
+    config::Config,
     engine::Directory,
     projections::{notifications::Clients, overview::Overview, watch::WatchSources},
     registry_client::RegistryClient,
