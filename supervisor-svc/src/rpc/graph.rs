@@ -149,20 +149,14 @@ fn end(session: &Session, call: &Call<'_>, name: &str) -> Result<ThreadId, Rejec
 /// more, the request succeeded earlier, and the repeated call gets the original result.
 fn edge_response(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
-    let present = graph::edge(&done.session, id);
-    match (present, graph::approval_of(&done.session, id)) {
-        (Some(edge), _) => pb::CreateEdgeResponse {
-            edge: Some(edge_to_pb(&edge)),
-            approval_id: String::new(),
-        },
-        (None, Some(approval)) => pb::CreateEdgeResponse {
-            edge: None,
-            approval_id: approval.id.to_string(),
-        },
-        (None, None) => pb::CreateEdgeResponse {
-            edge: Some(edge_to_pb(&Edge { id, ..wanted })),
-            approval_id: String::new(),
-        },
+    let (edge, approval_id) = match (graph::edge(&done.session, id), graph::approval_of(&done.session, id)) {
+        (Some(edge), _) => (Some(edge), String::new()),
+        (None, Some(approval)) => (None, approval.id.to_string()),
+        (None, None) => (Some(Arc::new(Edge { id, ..wanted })), String::new()),
+    };
+    pb::CreateEdgeResponse {
+        edge: edge.as_deref().map(edge_to_pb),
+        approval_id,
     }
 }
 

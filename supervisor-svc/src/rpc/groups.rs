@@ -331,15 +331,10 @@ pub(super) async fn cancel_group(
     request: pb::CancelGroupRequest,
 ) -> Result<pb::CancelGroupResponse, Status> {
     let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::CancelGroup {
         caller: call.caller.clone(),
         group,
-        reason: if request.reason.is_empty() {
-            String::from("cancelled")
-        } else {
-            request.reason
-        },
+        reason: parse::reason(&request.reason, "cancelled")?,
     };
     let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::CancelGroupResponse {

@@ -112,6 +112,12 @@ fn control_characters(field: &'static str) -> Status {
     bad(field, format!("{field} has control characters; remove them"))
 }
 
+/// Validates a reason. Returns `default` if it is empty.
+pub(super) fn reason(given: &str, default: &str) -> Result<String, Status> {
+    text("reason", given, REASON_BYTES)?;
+    Ok(String::from(if given.is_empty() { default } else { given }))
+}
+
 /// Parses a required id.
 pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Status> {
     if value.is_empty() {

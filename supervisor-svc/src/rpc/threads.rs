@@ -72,7 +72,7 @@ pub(super) async fn interrupt_agent(
     request: pb::InterruptAgentRequest,
 ) -> Result<pb::InterruptAgentResponse, Status> {
     let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let reason = parse::reason(&request.reason, "interrupted")?;
     let asked = call.approval_request(
         &handle,
         &request,
@@ -84,11 +84,7 @@ pub(super) async fn interrupt_agent(
         target,
         turn: request.turn.map(Turn::new),
         only_this: request.only_this,
-        reason: if request.reason.is_empty() {
-            String::from("interrupted")
-        } else {
-            request.reason
-        },
+        reason,
     };
     let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::InterruptAgentResponse {
@@ -102,16 +98,12 @@ pub(super) async fn close_agent(
     request: pb::CloseAgentRequest,
 ) -> Result<pb::CloseAgentResponse, Status> {
     let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let reason = parse::reason(&request.reason, "closed")?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     let command = Command::Close {
         caller: call.caller.clone(),
         target,
-        reason: if request.reason.is_empty() {
-            String::from("closed")
-        } else {
-            request.reason
-        },
+        reason,
         cause: CloseCause::Close,
         within: cascade_time(request.deadline)?,
         policy: parse::given("close_policy", request.close_policy)?,
