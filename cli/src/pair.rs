@@ -53,8 +53,8 @@ pub(crate) struct PairOptions {
     pub(crate) data_dir: PathBuf,
     /// The locations of templates and their limits.
     pub(crate) catalogue: CatalogueOptions,
-    /// Session limits and defaults.
-    pub(crate) sessions: SessionOptions,
+    /// Session limits and defaults. `None` uses those of the supervisor.
+    pub(crate) sessions: Option<SessionOptions>,
     /// The database of the log. `None`: a file in the data directory.
     pub(crate) postgres: Option<PostgresOptions>,
     /// Scheduled backups. `None` makes no backups.
@@ -81,7 +81,7 @@ impl PairOptions {
                 workspace_roots: vec![directory.to_owned()],
                 ..CatalogueOptions::default()
             },
-            sessions: SessionOptions::default(),
+            sessions: None,
             postgres: None,
             backups: None,
             runner: Some(runner),
@@ -189,7 +189,9 @@ impl Pair {
 
         let mut supervision = supervisor_svc::Config::new(options.data_dir, listen::url_of(registry));
         supervision.registry_token = Some(secrets.service.clone().into());
-        options.sessions.apply(&mut supervision).map_err(usage)?;
+        if let Some(sessions) = options.sessions {
+            sessions.apply(&mut supervision).map_err(usage)?;
+        }
         supervision.postgres = options.postgres;
         supervision.backups = options.backups;
         // Opened before the registry serves: from then on, the health check covers the whole pair.

@@ -81,14 +81,14 @@ pub use programs::{
     A2aBinding, A2aProgram, AcpProgram, AgentProgram, Enforcement, ModelChoice, ProcessProgram, Profile, Program,
     ProgramKind, Programs, ProgramsError,
 };
-use svc_kit::limits::Limit;
+use svc_kit::limits::Area;
 use tokio_util::sync::CancellationToken;
 pub use worktree::WorktreeCleanup;
 
 /// Returns the limits of runners.
 #[must_use]
-pub fn limits() -> Vec<Limit> {
-    [provider_access::limits(), a2a::limits()].concat()
+pub fn limits() -> Vec<Area> {
+    vec![provider_access::limits(), a2a::limits()]
 }
 
 /// Attaches to the supervisor and executes threads until `shutdown` is cancelled. It then drains: it takes no more threads,

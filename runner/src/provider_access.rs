@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use svc_kit::limits::Limit;
+use svc_kit::limits::{Area, Limit};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -61,30 +61,25 @@ const READABLE_LOGIN: &str = "its commands can read the login file that is lent 
 
 /// Returns the limits of the proxies, for the limits reference.
 #[must_use]
-pub fn limits() -> Vec<Limit> {
-    const AREA: &str = "Model providers";
-    vec![
-        Limit::count(
-            AREA,
-            "requests of an agent program without progress in 1 min, until the program is stopped",
-            MAX_REQUESTS,
-        ),
-        Limit::count(
-            AREA,
-            "connections of an agent program to one provider at once; others wait",
-            provider_proxy::MAX_CONNECTIONS,
-        ),
-        Limit::time(
-            AREA,
-            "an agent program, to send the headers of a request",
-            provider_proxy::HEADER_TIMEOUT,
-        ),
-        Limit::time(
-            AREA,
-            "a connection to a provider, with TLS",
-            http_client::CONNECT_TIMEOUT,
-        ),
-    ]
+pub fn limits() -> Area {
+    Area::new(
+        "Model providers",
+        vec![
+            Limit::count(
+                "requests of an agent program without progress in 1 min, until the program is stopped",
+                MAX_REQUESTS,
+            ),
+            Limit::count(
+                "connections of an agent program to one provider at once; others wait",
+                provider_proxy::MAX_CONNECTIONS,
+            ),
+            Limit::time(
+                "an agent program, to send the headers of a request",
+                provider_proxy::HEADER_TIMEOUT,
+            ),
+            Limit::time("a connection to a provider, with TLS", http_client::CONNECT_TIMEOUT),
+        ],
+    )
 }
 
 /// The proxies of one program. Dropping them ends its access to its providers.

@@ -283,19 +283,11 @@ impl Backups {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        backups: BackupOptions,
-    }
+    use crate::parse_flags;
 
     fn parse(arguments: &[&str]) -> Result<BackupOptions, String> {
-        let parsed = Program::try_parse_from([&["program"], arguments].concat());
-        parsed.map(|program| program.backups).map_err(|error| error.to_string())
+        parse_flags(arguments).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -4,33 +4,31 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cluster::ClusterSettings;
-
 /// How several supervisors over one PostgreSQL database reach each other.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct ClusterOptions {
     /// Name of this supervisor in its cluster; unique, and the same after a restart [default: the
     /// host and port of --cluster-address]
     #[arg(long, env = "TROUPE_MEMBER_NAME", value_name = "NAME")]
-    member_name: Option<String>,
+    pub member_name: Option<String>,
     /// URL at which the other supervisors reach this one, such as http://10.0.0.7:50052 [default: the URL of the listen
     /// address]
     #[arg(long, env = "TROUPE_CLUSTER_ADDRESS", value_name = "URL")]
-    cluster_address: Option<String>,
+    pub cluster_address: Option<String>,
     /// CA certificates of the other supervisors, PEM [default: the public ones]
     #[arg(long, env = "TROUPE_CLUSTER_CA", value_name = "FILE")]
-    cluster_ca: Option<PathBuf>,
+    pub cluster_ca: Option<PathBuf>,
     /// Name in the certificates of the other supervisors [default: the host of their addresses]
     #[arg(long, env = "TROUPE_CLUSTER_SERVER_NAME", value_name = "NAME")]
-    cluster_server_name: Option<String>,
+    pub cluster_server_name: Option<String>,
 }
 
 impl ClusterOptions {
-    /// Returns the settings.
+    /// Checks the options for a log that can be shared or not.
     ///
     /// # Errors
     /// A text that names the invalid value, or the flag that does not apply without PostgreSQL.
-    pub fn settings(self, is_shared: bool) -> anyhow::Result<ClusterSettings> {
+    pub fn check(&self, is_shared: bool) -> anyhow::Result<()> {
         let given = [
             ("--member-name", self.member_name.is_some()),
             ("--cluster-address", self.cluster_address.is_some()),
@@ -56,45 +54,33 @@ impl ClusterOptions {
                 "--member-name \"{name}\" is no name: use up to 128 letters, digits and ._-:@/|+=,~"
             );
         }
-        Ok(ClusterSettings {
-            name: self.member_name,
-            address: self.cluster_address,
-            authorities: self.cluster_ca,
-            server_name: self.cluster_server_name,
-        })
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
+    use crate::parse_flags;
 
-    /// A program with these flags only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        cluster: ClusterOptions,
-    }
-
-    fn parsed(arguments: &[&str], is_shared: bool) -> Result<ClusterSettings, String> {
-        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
-        line.cluster.settings(is_shared).map_err(|error| format!("{error:#}"))
+    fn parsed(arguments: &[&str], is_shared: bool) -> Result<ClusterOptions, String> {
+        let options: ClusterOptions = parse_flags(arguments).unwrap();
+        let checked = options.check(is_shared).map_err(|error| format!("{error:#}"));
+        checked.map(|()| options)
     }
 
     #[test]
     fn address_is_a_url_with_a_port() {
-        assert_eq!(parsed(&[], false), Ok(ClusterSettings::default()));
+        assert_eq!(parsed(&[], false), Ok(ClusterOptions::default()));
         let flags = [
             "--member-name",
             "troupe-0",
             "--cluster-address",
             "https://10.0.0.7:50052",
         ];
-        let settings = parsed(&flags, true).unwrap();
-        assert_eq!(settings.name.as_deref(), Some("troupe-0"));
-        assert_eq!(settings.address.as_deref(), Some("https://10.0.0.7:50052"));
+        let options = parsed(&flags, true).unwrap();
+        assert_eq!(options.member_name.as_deref(), Some("troupe-0"));
+        assert_eq!(options.cluster_address.as_deref(), Some("https://10.0.0.7:50052"));
         for address in ["10.0.0.7:50052", "http://10.0.0.7", "ftp://a:1", "http://a:1/b", ""] {
             let error = parsed(&["--cluster-address", address], true).unwrap_err();
             assert!(error.contains(&format!("\"{address}\"")), "{error}");

@@ -9,6 +9,7 @@ mod backups;
 pub mod clock;
 mod cluster;
 mod cluster_options;
+mod config;
 pub mod convert;
 pub mod engine;
 mod limits;
@@ -30,15 +31,24 @@ use supervisor_core as domain;
 
 pub use self::{
     backups::{BackupOptions, BackupSettings},
-    cluster::{ClusterSettings, PeerConnector},
+    cluster::PeerConnector,
     cluster_options::ClusterOptions,
+    config::Config,
     engine::UpkeepLimits,
     limits::limits,
     options::SessionOptions,
     prices::PriceList,
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::{LookUp, RegistryClient},
-    rpc::{AUTHORITY, WaitLimits},
-    service::{Config, OpenError, RunError, SERVICES, Supervisor, Surroundings},
+    rpc::{AUTHORITY, MAX_WAIT},
+    service::{OpenError, RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,
 };
+
+/// Parses the flags of `A` as a program does that has no others.
+#[cfg(test)]
+fn parse_flags<A: clap::Args>(arguments: &[&str]) -> Result<A, clap::Error> {
+    let command = A::augment_args(clap::Command::new("program"));
+    let matches = command.try_get_matches_from([&["program"], arguments].concat())?;
+    A::from_arg_matches(&matches)
+}

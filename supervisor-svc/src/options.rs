@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::Args;
 
 use crate::{
-    Config,
+    config::Config,
     domain::{
         rules::rate::EventRate,
         settings::{Limits, StallRule},
@@ -93,26 +93,6 @@ pub struct SessionOptions {
     pub stall_repeats: u32,
 }
 
-impl Default for SessionOptions {
-    fn default() -> Self {
-        let (limits, stall) = (Limits::default(), StallRule::default());
-        Self {
-            max_depth: limits.max_depth,
-            max_threads: limits.max_threads,
-            max_open_threads: limits.max_open_threads,
-            max_total_threads: limits.max_total_threads,
-            session_content_bytes: Config::SESSION_CONTENT_BYTES,
-            max_group_items: Config::MAX_GROUP_ITEMS,
-            thread_event_rate: EventRate::default().of_thread().per_second,
-            keep_security_events: UpkeepLimits::SECURITY_EVENT_DAYS,
-            prices: None,
-            webhook_allow_private: false,
-            stall_after: stall.silence.as_secs(),
-            stall_repeats: stall.repeats,
-        }
-    }
-}
-
 impl SessionOptions {
     /// Puts what they say into a configuration.
     ///
@@ -151,52 +131,34 @@ impl SessionOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse_flags;
+
+    fn applied(arguments: &[&str]) -> Result<Config, String> {
+        let options: SessionOptions = parse_flags(arguments).unwrap();
+        let mut config = Config::new(PathBuf::new(), String::new());
+        options.apply(&mut config).map(|()| config)
+    }
 
     #[test]
     fn values_outside_bounds_are_rejected() {
-        let mut config = Config::new(std::path::PathBuf::new(), String::new());
-        let given = SessionOptions {
-            stall_after: 0,
-            stall_repeats: 5,
-            max_depth: 3,
-            ..SessionOptions::default()
-        };
-        given.clone().apply(&mut config).unwrap();
+        let config = applied(&["--stall-after", "0", "--stall-repeats", "5", "--max-depth", "3"]).unwrap();
         assert_eq!(
             (config.stall.repeats, config.stall.silence, config.limits.max_depth),
             (5, Duration::ZERO, 3)
         );
-        let ceiling = SessionOptions {
-            max_total_threads: Limits::CEILING.max_total_threads,
-            ..given.clone()
-        };
-        ceiling.apply(&mut config).unwrap();
-        assert_eq!(config.limits.max_total_threads, 100_000);
-        let above_ceiling = SessionOptions {
-            max_total_threads: Limits::CEILING.max_total_threads + 1,
-            ..given.clone()
-        };
-        assert_eq!(
-            above_ceiling.apply(&mut config).unwrap_err(),
-            "max_total_threads is 100001; it must be 1 to 100000"
-        );
-        for given in [
-            SessionOptions {
-                thread_event_rate: 0,
-                ..given.clone()
-            },
-            SessionOptions {
-                keep_security_events: 6,
-                ..given.clone()
-            },
+        let ceiling = applied(&["--max-total-threads", "100000"]).unwrap();
+        assert_eq!(ceiling.limits.max_total_threads, 100_000);
+        for (arguments, expected) in [
+            (
+                ["--max-total-threads", "100001"],
+                "max_total_threads is 100001; it must be 1 to 100000",
+            ),
+            (["--thread-event-rate", "0"], "it must be "),
+            (["--keep-security-events", "6"], "it must be "),
+            (["--stall-repeats", "1"], "stall_repeats is 1, which every turn has"),
         ] {
-            let error = given.apply(&mut config).unwrap_err();
-            assert!(error.contains("it must be "), "{error}");
+            let error = applied(&arguments).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
-        let every_turn = SessionOptions {
-            stall_repeats: 1,
-            ..given.clone()
-        };
-        assert!(every_turn.apply(&mut config).is_err());
     }
 }

@@ -131,7 +131,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
     let mut config = Config::new(data_dir.path().to_owned(), options.registry_url);
     config.registry_token = registry_token;
-    config.cluster = options.cluster.settings(postgres.is_some())?;
+    options.cluster.check(postgres.is_some())?;
+    config.cluster = options.cluster;
     config.postgres = postgres;
     anyhow::ensure!(
         options.registry_ca.is_none() && options.registry_cert.is_none() || config.registry_url.starts_with("https://"),

@@ -3,26 +3,25 @@
 
 use std::{
     io,
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::Stream;
 use supervisor_log::store::{
-    DATABASE, EventStore, OpenError as StoreError, PostgresOptions, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
+    DATABASE, EventStore, OpenError as StoreError, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
 };
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::MethodOverride,
     secret::{SecretError, SecretToken},
     serve::{self, Listener, ServeError, ServeLimits, Serving},
-    shown_token::ShownToken,
     shutdown::Shutdown,
     thread_token::{KEYS_FILE, TokenKeys},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    sync::Semaphore,
     time::interval,
 };
 use tokio_rustls::rustls;
@@ -39,25 +38,22 @@ use troupe_proto::{
 };
 
 use crate::{
-    backups::{self, BackupSettings, Backups},
+    backups::{self, Backups},
     clock::Clock,
-    cluster::{Cluster, ClusterSettings, Forwarding, MemberGate, PeerConnector, RunnerRelay},
-    domain::{
-        rules::rate::EventRate,
-        settings::{Limits, StallRule},
-    },
-    engine::{Directory, EngineConfig, UpkeepLimits, feed::Feed},
-    prices::PriceList,
+    cluster::{Cluster, Forwarding, MemberGate, PeerConnector, RunnerRelay},
+    config::Config,
+    engine::{Directory, EngineConfig, feed::Feed},
     projections::{
         metrics::{self, Metrics},
+        notifications::Clients,
         overview::{self, Changes, Overview},
         thread_view::ThreadView,
-        watch::{WatchLimits, WatchSources, snapshot::Snapshots},
-        webhooks::{WebhookLimits, Webhooks},
+        watch::{WatchSources, snapshot::Snapshots},
+        webhooks::Webhooks,
     },
     registry_client::RegistryClient,
-    rpc::{self, AUTHORITY, ServiceConfig, ServiceParts, SupervisorService, WaitLimits, WatchMethod},
-    runners::{Dispatcher, LEASE, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
+    rpc::{self, AUTHORITY, MAX_READS, SupervisorService, WatchMethod},
+    runners::{Dispatcher, OutputBoard, RunnerGate, RunnerHub, Services, TelemetryBoard},
     tool_decisions::ToolDecisions,
     transcripts::Transcripts,
     use_cases::{
@@ -71,76 +67,6 @@ const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Fully qualified names of the served gRPC services, as reported by the health service.
 pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
-
-/// Startup configuration of the supervisor.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Directory of the log and the keys. The caller holds the directory's lock.
-    pub data_dir: PathBuf,
-    /// The PostgreSQL database of the log, instead of a SQLite file in the data directory.
-    pub postgres: Option<PostgresOptions>,
-    /// How this supervisor shares its log with others, if the log can be shared.
-    pub cluster: ClusterSettings,
-    /// The registry's URL.
-    pub registry_url: String,
-    /// The token that authenticates the supervisor to the registry.
-    pub registry_token: Option<ShownToken>,
-    /// Trusted authorities for the registry's certificate and the client certificate, if the URL uses TLS.
-    pub registry_tls: ClientFiles,
-    /// Defaults and maxima of sessions' limits.
-    pub limits: Limits,
-    /// How long a runner may be silent before its lease expires.
-    pub lease: Duration,
-    /// The stall rule for threads of new sessions.
-    pub stall: StallRule,
-    /// Times of watches.
-    pub watch: WatchLimits,
-    /// Webhook delivery settings.
-    pub webhooks: WebhookLimits,
-    /// When sessions are passivated, and which derived data is stored in addition to their log.
-    pub upkeep: UpkeepLimits,
-    /// Maximum content of a session, in bytes.
-    pub session_content_bytes: u64,
-    /// Maximum number of items of a group.
-    pub max_group_items: u32,
-    /// Maximum event rate of a thread.
-    pub event_rate: EventRate,
-    /// The prices of models, and the currency of new sessions.
-    pub prices: Arc<PriceList>,
-    /// Scheduled backups of the log. `None` makes no backups.
-    pub backups: Option<BackupSettings>,
-}
-
-impl Config {
-    /// Default maximum content of a session, in bytes: 1 GiB.
-    pub const SESSION_CONTENT_BYTES: u64 = 1024 * 1024 * 1024;
-    /// Default of [`Self::max_group_items`].
-    pub const MAX_GROUP_ITEMS: u32 = 500;
-
-    /// The defaults over a data directory and a registry.
-    #[must_use]
-    pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
-        Self {
-            data_dir,
-            postgres: None,
-            cluster: ClusterSettings::default(),
-            registry_url,
-            registry_token: None,
-            registry_tls: ClientFiles::default(),
-            limits: Limits::default(),
-            lease: LEASE,
-            stall: StallRule::default(),
-            watch: WatchLimits::default(),
-            webhooks: WebhookLimits::default(),
-            upkeep: UpkeepLimits::default(),
-            session_content_bytes: Self::SESSION_CONTENT_BYTES,
-            max_group_items: Self::MAX_GROUP_ITEMS,
-            event_rate: EventRate::default(),
-            prices: Arc::default(),
-            backups: None,
-        }
-    }
-}
 
 /// The error of starting the supervisor.
 #[derive(Debug, thiserror::Error)]
@@ -207,22 +133,13 @@ pub struct Surroundings {
 /// The supervisor, opened and ready to serve.
 #[derive(Clone)]
 pub struct Supervisor {
-    directory: Directory,
-    registry: RegistryClient,
-    hub: RunnerHub,
-    keys: Arc<TokenKeys>,
-    overview: Overview,
-    watches: Arc<WatchSources>,
+    /// The gRPC service for clients. Its token `draining` is set when it is served.
+    agents: SupervisorService,
     webhooks: Webhooks,
     groups: GroupRunner,
-    decisions: ToolDecisions,
-    transcripts: Transcripts,
     backups: Option<Backups>,
-    /// The cluster, if the log can be shared.
-    cluster: Option<Cluster>,
     /// The URL at which agents' tools reach this service. Set once the service listens.
     public_url: Arc<OnceLock<String>>,
-    config: Config,
 }
 
 async fn open_store(config: &Config) -> Result<Arc<dyn EventStore>, OpenError> {
@@ -281,10 +198,10 @@ impl Supervisor {
             source,
         })?;
         let files = ClientFiles {
-            authorities: config.cluster.authorities.clone(),
+            authorities: config.cluster.cluster_ca.clone(),
             identity: None,
         };
-        let peers = PeerConnector::new(files, config.cluster.server_name.clone());
+        let peers = PeerConnector::new(files, config.cluster.cluster_server_name.clone());
         let surroundings = Surroundings {
             store,
             registry,
@@ -342,8 +259,9 @@ impl Supervisor {
             event_rate: config.event_rate,
             prices: Arc::clone(&config.prices),
         });
+        let spawner = Spawner::new(directory.clone(), registry.clone(), hub.clone());
         groups.start(GroupServices {
-            spawner: Spawner::new(directory.clone(), registry.clone(), hub.clone()),
+            spawner: spawner.clone(),
             read_arguments: rpc::spawn::arguments,
             store: Arc::clone(&store),
             clock: clock.clone(),
@@ -373,47 +291,52 @@ impl Supervisor {
             output,
             snapshots: Snapshots::default(),
         };
-        Ok(Self {
+        let agents = SupervisorService {
             overview: Overview::new(directory.clone(), changes, cluster.clone()),
             directory,
             registry,
-            hub,
+            runners: hub,
             keys,
+            decisions: ToolDecisions::default(),
             watches: Arc::new(watches),
             transcripts,
+            cluster,
+            clients: Clients::default(),
+            spawner,
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+            config: Arc::new(config),
+            draining: CancellationToken::new(),
+        };
+        Ok(Self {
+            agents,
             webhooks,
             groups,
-            decisions: ToolDecisions::default(),
             backups,
-            cluster,
             public_url,
-            config,
         })
     }
 
     /// Builds the layer that authenticates and authorizes calls, including those of this supervisor's threads.
     fn auth(&self, authenticator: Authenticator) -> AuthLayer {
-        let token = self
-            .cluster
-            .as_ref()
-            .and_then(|_| SecretToken::parse(&self.keys.member_token()));
+        let SupervisorService { cluster, keys, .. } = &self.agents;
+        let token = cluster.as_ref().and_then(|_| SecretToken::parse(&keys.member_token()));
         let authenticator = match token {
             Some(token) => authenticator.members(token),
             None => authenticator,
         };
-        AuthLayer::new(authenticator.threads(Arc::clone(&self.keys)), AUTHORITY)
+        AuthLayer::new(authenticator.threads(Arc::clone(keys)), AUTHORITY)
     }
 
     /// Returns the number of sessions in memory.
     #[must_use]
     pub fn loaded_sessions(&self) -> usize {
-        self.directory.loaded()
+        self.agents.directory.loaded()
     }
 
     /// Keeps every session awake when it is due, and forgets what has expired, until `ended`.
     async fn keep_awake(&self, ended: CancellationToken) {
         tokio::select! {
-            () = self.directory.activate_due_sessions(ended) => {}
+            () = self.agents.directory.activate_due_sessions(ended) => {}
             () = self.forget_requests() => {}
         }
     }
@@ -422,10 +345,10 @@ impl Supervisor {
         let mut times = interval(FORGET_EVERY);
         loop {
             times.tick().await;
-            while self
-                .directory
-                .store()
-                .forget_requests(self.directory.clock().now())
+            let directory = &self.agents.directory;
+            let store = directory.store();
+            while store
+                .forget_requests(directory.clock().now())
                 .await
                 .is_ok_and(|forgotten| forgotten > 0)
             {}
@@ -449,7 +372,7 @@ impl Supervisor {
         if let Some(url) = &url {
             let _ = self.public_url.set(url.clone());
         }
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = &self.agents.cluster {
             cluster.join(url).await?;
         }
         let auth = self.auth(authenticator);
@@ -473,7 +396,7 @@ impl Supervisor {
     where
         C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = &self.agents.cluster {
             cluster.join(None).await?;
         }
         let auth = self.auth(authenticator);
@@ -495,32 +418,33 @@ impl Supervisor {
         let backups = backups.map(|backups| tokio::spawn(backups.run(stopped)));
         let waking = self.clone();
         tokio::spawn(async move { waking.keep_awake(draining).await });
-        if let Some(cluster) = self.cluster.clone() {
+        let SupervisorService { directory, cluster, .. } = &self.agents;
+        if let Some(cluster) = cluster.clone() {
             tokio::spawn(async move {
                 shutdown.triggered().await;
                 cluster.drain().await;
             });
         }
         let removed = async {
-            match &self.cluster {
+            match cluster {
                 Some(cluster) => cluster.beat_until_removed().await,
                 None => std::future::pending().await,
             }
         };
         let ended = tokio::select! {
             served = served => {
-                self.directory.store_summaries().await;
+                directory.store_summaries().await;
                 served.map_err(RunError::from)
             }
-            () = self.directory.outcome_unknown() => Err(RunError::OutcomeUnknown),
+            () = directory.outcome_unknown() => Err(RunError::OutcomeUnknown),
             () = removed => Err(RunError::Removed),
         };
         self.webhooks.stop();
         self.groups.stop();
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = cluster {
             cluster.leave().await;
         }
-        self.directory.store().close().await;
+        directory.store().close().await;
         stop_backups.cancel();
         if let Some(backups) = backups {
             // It ends after the removal of an unfinished backup. A panic was reported where it happened.
@@ -532,33 +456,18 @@ impl Supervisor {
     /// The services, to be served until `shutdown`.
     fn serving(&self, shutdown: &Shutdown) -> Serving {
         let draining = shutdown.draining();
-        let config = ServiceConfig {
-            limits: self.config.limits,
-            stall: self.config.stall,
-            wait: WaitLimits::default(),
-            watch: self.config.watch,
-            allow_private_webhooks: self.config.webhooks.allow_private,
-            max_group_items: self.config.max_group_items,
+        let agents = SupervisorService {
+            draining: draining.clone(),
+            ..self.agents.clone()
         };
-        let parts = ServiceParts {
-            directory: self.directory.clone(),
-            registry: self.registry.clone(),
-            runners: self.hub.clone(),
-            keys: Arc::clone(&self.keys),
-            decisions: self.decisions.clone(),
-            overview: self.overview.clone(),
-            watches: Arc::clone(&self.watches),
-            transcripts: self.transcripts.clone(),
-            cluster: self.cluster.clone(),
-        };
-        let agents = SupervisorService::new(parts, config, draining.clone());
+        let cluster = self.agents.cluster.clone();
         let runners = RunnerGate::new(
-            self.directory.clone(),
-            self.hub.clone(),
-            self.watches.telemetry.clone(),
-            self.watches.output.clone(),
-            self.decisions.clone(),
-            self.transcripts.clone(),
+            agents.directory.clone(),
+            agents.runners.clone(),
+            agents.watches.telemetry.clone(),
+            agents.watches.output.clone(),
+            agents.decisions.clone(),
+            agents.transcripts.clone(),
             draining.clone(),
         );
         let agents = Arc::new(agents);
@@ -568,13 +477,13 @@ impl Supervisor {
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
             WatchMethod(agents),
         );
-        let mut routes = Routes::new(Forwarding::new(agents.clone(), self.cluster.clone())).add_service(
-            ThreadRunnerServiceServer::new(RunnerRelay::new(runners, self.cluster.clone()))
+        let mut routes = Routes::new(Forwarding::new(agents.clone(), cluster.clone())).add_service(
+            ThreadRunnerServiceServer::new(RunnerRelay::new(runners, cluster.clone()))
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         );
-        if let Some(cluster) = &self.cluster {
-            let members = MemberGate::new(agents, cluster.clone(), draining);
+        if let Some(cluster) = cluster {
+            let members = MemberGate::new(agents, cluster, draining);
             routes = routes.add_service(MemberServiceServer::new(members));
         }
         Serving::new(routes, SERVICES.to_vec())

@@ -1,13 +1,16 @@
 //! The flags that select where the log is stored.
 
-use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use supervisor_log::store::PostgresOptions;
 
+/// The value of `--store` for a file in the data directory.
+const SQLITE: &str = "sqlite";
+
 /// The store of the log.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct StoreOptions {
     /// Database of the log: sqlite is a file in the data directory; postgres://USER@HOST/DATABASE is a PostgreSQL
     /// database, over TLS unless the URL ends with ?sslmode=disable
@@ -15,10 +18,10 @@ pub struct StoreOptions {
         long,
         env = "TROUPE_STORE",
         value_name = "sqlite|URL",
-        default_value = StoreUrl::SQLITE,
+        default_value = SQLITE,
         hide_env_values = true
     )]
-    store: StoreUrl,
+    store: String,
     /// Password file of the PostgreSQL database; the first line is used, and read for each connection
     #[arg(long, env = "TROUPE_STORE_PASSWORD_FILE", value_name = "FILE")]
     store_password_file: Option<PathBuf>,
@@ -27,14 +30,20 @@ pub struct StoreOptions {
     require_standby: bool,
 }
 
+impl fmt::Debug for StoreOptions {
+    /// Does not show the URL, because it may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreOptions")
+    }
+}
+
 impl StoreOptions {
     /// Returns how to connect to PostgreSQL, or `None` for SQLite.
     ///
     /// # Errors
     /// The value is invalid, or another option does not apply to the store.
     pub fn postgres(&self, has_backups: bool) -> anyhow::Result<Option<PostgresOptions>> {
-        let StoreUrl(url) = &self.store;
-        if url == StoreUrl::SQLITE {
+        if self.store == SQLITE {
             let other = [
                 ("--store-password-file", self.store_password_file.is_some()),
                 ("--require-standby", self.require_standby),
@@ -48,7 +57,10 @@ impl StoreOptions {
             !has_backups,
             "--backup-dir copies a SQLite log; for PostgreSQL, use the backups of the database"
         );
-        let mut options: PostgresOptions = url.parse().context("--store is neither sqlite nor a PostgreSQL URL")?;
+        let mut options: PostgresOptions = self
+            .store
+            .parse()
+            .context("--store is neither sqlite nor a PostgreSQL URL")?;
         if let Some(path) = &self.store_password_file {
             options = options.with_password_file(path.clone());
         }
@@ -59,45 +71,15 @@ impl StoreOptions {
     }
 }
 
-/// The value of `--store`. Errors and debug output do not show it, because it may contain a password.
-#[derive(Clone)]
-struct StoreUrl(String);
-
-impl StoreUrl {
-    const SQLITE: &str = "sqlite";
-}
-
-impl FromStr for StoreUrl {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoreUrl")
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-
-    /// A program with these flags only.
-    #[derive(Debug, clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        store: StoreOptions,
-    }
+    use crate::parse_flags;
 
     fn parsed(arguments: &[&str], has_backups: bool) -> Result<Option<PostgresOptions>, String> {
-        let line = Line::try_parse_from([&["program"], arguments].concat()).unwrap();
-        assert!(!format!("{line:?}").contains("secret"));
-        line.store.postgres(has_backups).map_err(|error| format!("{error:#}"))
+        let store: StoreOptions = parse_flags(arguments).unwrap();
+        assert!(!format!("{store:?}").contains("secret"));
+        store.postgres(has_backups).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

@@ -284,61 +284,29 @@ fn notice_of_loss(lost: usize, generation: Generation, now: UnixMillis) -> NewEn
 /// ended without its runner. Other entries come from runners.
 #[must_use]
 pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEntry)> {
-    let Event::Thread(id, event) = &recorded.event else {
-        return None;
-    };
-    let text = match event {
-        ThreadEvent::ConditionChanged {
-            kind,
-            active: true,
-            reason,
-        } => match reason.as_str() {
-            "" => condition_name(*kind).to_owned(),
-            reason => format!("{}: {reason}", condition_name(*kind)),
-        },
-        ThreadEvent::ConditionChanged {
-            kind, active: false, ..
-        } => format!("no longer {}", condition_name(*kind)),
-        ThreadEvent::Placed { runner, generation } if generation.get() > 1 => {
-            format!("attempt {generation} begins on runner {runner}")
+    let (id, text) = match &recorded.event {
+        Event::Thread(id, ThreadEvent::ConditionChanged { kind, active, reason }) => {
+            let name = condition_name(*kind);
+            let text = match (active, reason.as_str()) {
+                (true, "") => name.to_owned(),
+                (true, reason) => format!("{name}: {reason}"),
+                (false, _) => format!("no longer {name}"),
+            };
+            (id, text)
+        }
+        Event::Thread(id, ThreadEvent::Placed { runner, generation }) if generation.get() > 1 => {
+            (id, format!("attempt {generation} begins on runner {runner}"))
         }
         // The runner records how a turn ends, unless it is lost.
-        ThreadEvent::TurnEnded { outcome, report, .. } if *report == ReportSequence::ZERO => match outcome {
-            Settled::Completed { .. } => return None,
-            Settled::Errored { message, .. } => format!("the attempt ended: {message}"),
-            Settled::Interrupted { reason } => format!("the attempt was interrupted: {reason}"),
-        },
-        ThreadEvent::Spawned(_)
-        | ThreadEvent::SpawnFailed { .. }
-        | ThreadEvent::Admitted
-        | ThreadEvent::Placed { .. }
-        | ThreadEvent::InputQueued { .. }
-        | ThreadEvent::TurnDispatched { .. }
-        | ThreadEvent::TurnStarted { .. }
-        | ThreadEvent::InputDelivered { .. }
-        | ThreadEvent::InterruptRequested { .. }
-        | ThreadEvent::TurnEnded { .. }
-        | ThreadEvent::ResultReported { .. }
-        | ThreadEvent::NoteSet(_)
-        | ThreadEvent::UsageRecorded { .. }
-        | ThreadEvent::BudgetUpdated(_)
-        | ThreadEvent::ArtifactRecorded { .. }
-        | ThreadEvent::ToolDenied { .. }
-        | ThreadEvent::CloseRequested(_)
-        | ThreadEvent::Closed { .. }
-        | ThreadEvent::Resumed(_)
-        | ThreadEvent::EdgeCreated(_)
-        | ThreadEvent::EdgeDeleted(_)
-        | ThreadEvent::HandoffSent(_)
-        | ThreadEvent::MailAcknowledged(_)
-        | ThreadEvent::GroupCreated { .. }
-        | ThreadEvent::GroupUpdated { .. }
-        | ThreadEvent::GroupItemEnded { .. }
-        | ThreadEvent::GroupEnding { .. }
-        | ThreadEvent::GroupEnded { .. }
-        | ThreadEvent::GroupRetried(_)
-        | ThreadEvent::ApprovalRequested { .. }
-        | ThreadEvent::ApprovalResolved { .. } => return None,
+        Event::Thread(id, ThreadEvent::TurnEnded { outcome, report, .. }) if *report == ReportSequence::ZERO => {
+            let text = match outcome {
+                Settled::Completed { .. } => return None,
+                Settled::Errored { message, .. } => format!("the attempt ended: {message}"),
+                Settled::Interrupted { reason } => format!("the attempt was interrupted: {reason}"),
+            };
+            (id, text)
+        }
+        Event::Session(_) | Event::Thread(..) => return None,
     };
     if session.settings.transcript == TranscriptLog::Off {
         return None;
@@ -456,35 +424,6 @@ mod tests {
             let read = read(vec![entry], TranscriptLog::Full);
             assert_eq!(read[0].time.unwrap().seconds, expected, "{given:?}");
         }
-    }
-
-    #[test]
-    fn setting_decides_which_entries_are_kept() {
-        use pb::TranscriptKind as K;
-        let kinds = [
-            K::Input,
-            K::Message,
-            K::Reasoning,
-            K::ToolCall,
-            K::ToolResult,
-            K::Plan,
-            K::Notice,
-        ];
-        let all = || kinds.map(|kind| entry(kind, "text")).to_vec();
-        assert_eq!(read(all(), TranscriptLog::Full).len(), kinds.len());
-        assert_eq!(read(all(), TranscriptLog::Off), []);
-        let tools = read(all(), TranscriptLog::Tools);
-        let found: Vec<_> = tools
-            .iter()
-            .map(|entry| (entry.kind(), entry.text.as_str(), entry.text_left_out))
-            .collect();
-        let expected = [
-            (K::Input, "text", false),
-            (K::ToolCall, "text", false),
-            (K::ToolResult, "", true),
-            (K::Notice, "text", false),
-        ];
-        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Limits that clients can encounter, as rows of one table. Each crate builds its rows from the constants that its code
+//! Limits that clients can encounter, as rows of tables. Each crate builds its rows from the constants that its code
 //! uses, and a test compares the rows with the documentation, so the two cannot diverge.
 
 use std::{fmt, time::Duration};
@@ -13,17 +13,32 @@ use crate::{
     token_file::MAX_TOKENS,
 };
 
+/// The limits of one area: a table of the limits reference.
+#[derive(Clone, Debug)]
+pub struct Area {
+    /// The heading of the table.
+    pub heading: &'static str,
+    /// Its rows, in display order.
+    pub limits: Vec<Limit>,
+}
+
+impl Area {
+    /// Creates the table of an area.
+    #[must_use]
+    pub const fn new(heading: &'static str, limits: Vec<Limit>) -> Self {
+        Self { heading, limits }
+    }
+}
+
 /// One limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The heading of the table that it is listed under.
-    pub area: &'static str,
     /// Description of the bounded quantity.
     pub what: &'static str,
     /// The bound, or the default if it is configurable.
     pub amount: Amount,
-    /// The setting that changes it; `None` if it is fixed.
-    pub setting: Option<Setting>,
+    /// The flag that changes it; `None` if it is fixed.
+    pub flag: Option<&'static str>,
 }
 
 /// The value of a limit.
@@ -37,49 +52,46 @@ pub enum Amount {
     Time(Duration),
 }
 
-/// The setting that changes a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// The flag.
-    pub flag: &'static str,
-    /// The environment variable.
-    pub variable: &'static str,
-}
-
 impl Limit {
     /// Creates a limit in bytes.
     #[must_use]
-    pub fn bytes(area: &'static str, what: &'static str, bytes: impl TryInto<u64>) -> Self {
-        Self::of(area, what, Amount::Bytes(number(bytes)))
+    pub fn bytes(what: &'static str, bytes: impl TryInto<u64>) -> Self {
+        Self::of(what, Amount::Bytes(number(bytes)))
     }
 
     /// Creates a limit on a number of items.
     #[must_use]
-    pub fn count(area: &'static str, what: &'static str, count: impl TryInto<u64>) -> Self {
-        Self::of(area, what, Amount::Count(number(count)))
+    pub fn count(what: &'static str, count: impl TryInto<u64>) -> Self {
+        Self::of(what, Amount::Count(number(count)))
     }
 
     /// Creates a limit on a duration.
     #[must_use]
-    pub const fn time(area: &'static str, what: &'static str, span: Duration) -> Self {
-        Self::of(area, what, Amount::Time(span))
+    pub const fn time(what: &'static str, span: Duration) -> Self {
+        Self::of(what, Amount::Time(span))
     }
 
-    /// Returns the limit as configurable by this flag and variable.
+    /// Returns the limit as configurable by this flag, and by the environment variable of the same name.
     #[must_use]
-    pub const fn set_by(self, flag: &'static str, variable: &'static str) -> Self {
+    pub const fn set_by(self, flag: &'static str) -> Self {
         Self {
-            setting: Some(Setting { flag, variable }),
+            flag: Some(flag),
             ..self
         }
     }
 
-    const fn of(area: &'static str, what: &'static str, amount: Amount) -> Self {
+    /// Returns the environment variable that changes the limit: `TROUPE_MAX_DEPTH` for `--max-depth`.
+    #[must_use]
+    pub fn variable(&self) -> Option<String> {
+        let name = self.flag?.trim_start_matches('-').replace('-', "_");
+        Some(format!("TROUPE_{}", name.to_uppercase()))
+    }
+
+    const fn of(what: &'static str, amount: Amount) -> Self {
         Self {
-            area,
             what,
             amount,
-            setting: None,
+            flag: None,
         }
     }
 }
@@ -124,100 +136,82 @@ fn grouped(number: impl fmt::Display) -> String {
 
 /// Returns the limits of every service that this crate serves.
 #[must_use]
-pub fn limits() -> Vec<Limit> {
-    const AREA: &str = "Connections and messages, both services";
+pub fn limits() -> Area {
     let serve = ServeLimits::default();
-    vec![
-        Limit::bytes(AREA, "a message", MAX_MESSAGE_BYTES),
-        Limit::bytes(AREA, "the headers of a call", serve.max_header_bytes),
-        Limit::bytes(AREA, "a token", MAX_TOKEN_BYTES),
-        Limit::bytes(AREA, "a token of an identity provider", MAX_SHOWN_BYTES),
-        Limit::bytes(AREA, "a token, at least", MIN_SECRET_BYTES),
-        Limit::count(AREA, "tokens in a file", MAX_TOKENS),
-        Limit::count(AREA, "concurrent connections", serve.max_connections),
-        Limit::count(
-            AREA,
-            "of these, connections from one address (IPv6: one /64 network); loopback is exempt",
-            serve.max_connections_per_address,
-        )
-        .set_by("--max-connections-per-address", "TROUPE_MAX_CONNECTIONS_PER_ADDRESS"),
-        Limit::time(AREA, "a connection without an authenticated call", serve.known_within),
-        Limit::time(
-            AREA,
-            "a connection with only health watches or reflection",
-            serve.open_within,
-        ),
-        Limit::count(
-            AREA,
-            "concurrent calls on one connection",
-            serve.max_streams_per_connection,
-        ),
-        Limit::time(
-            AREA,
-            "reception of a request message; plus 1 s per 64 KiB",
-            serve.message_within,
-        ),
-        Limit::count(
-            AREA,
-            "concurrent calls of operators, runners and services without a response yet",
-            serve.max_calls_in_flight,
-        ),
-        Limit::count(AREA, "of these, calls of one caller", serve.max_calls_per_caller),
-        Limit::count(
-            AREA,
-            "concurrent calls of threads without a response yet",
-            serve.max_calls_of_threads,
-        ),
-        Limit::count(AREA, "of these, calls of one thread", serve.max_calls_per_thread),
-        Limit::count(
-            AREA,
-            "concurrent WaitAgents and AuthorizeTool of operators; counted separately",
-            serve.max_waits,
-        ),
-        Limit::count(AREA, "of these, calls of one operator", serve.max_waits_per_caller),
-        Limit::count(
-            AREA,
-            "concurrent WaitAgents and AuthorizeTool of threads; counted separately",
-            serve.max_waits_of_threads,
-        ),
-        Limit::count(
-            AREA,
-            "of these, calls of one thread, for either method",
-            serve.max_waits_per_thread,
-        ),
-        Limit::count(
-            AREA,
-            "open streams of one operator, runner or service",
-            serve.max_open_streams_per_caller,
-        ),
-        Limit::count(AREA, "open streams of one thread", serve.max_open_streams_per_thread),
-        Limit::count(
-            AREA,
-            "open streams of health and reflection to one address",
-            serve.max_open_streams_per_stranger,
-        ),
-        Limit::count(
-            AREA,
-            "open streams of health and reflection to all",
-            serve.max_open_streams_of_strangers,
-        ),
-        Limit::count(
-            AREA,
-            "calls that a peer reset before the service accepted them",
-            serve.max_pending_resets,
-        ),
-        Limit::time(
-            AREA,
-            "age at which a connection gets GOAWAY; open streams continue",
-            MAX_CONNECTION_AGE,
-        )
-        .set_by("--max-connection-age", "TROUPE_MAX_CONNECTION_AGE"),
-        Limit::time(AREA, "the first bytes of a connection", PREFACE_WITHIN),
-        Limit::time(AREA, "the first request of a connection to the admin port", HEAD_WITHIN),
-        Limit::time(AREA, "silence on a connection before a ping", serve.keepalive_interval),
-        Limit::time(AREA, "response to a ping", serve.keepalive_timeout),
-        Limit::time(AREA, "grace period for calls in flight at shutdown", serve.drain),
-    ]
+    Area::new(
+        "Connections and messages, both services",
+        vec![
+            Limit::bytes("a message", MAX_MESSAGE_BYTES),
+            Limit::bytes("the headers of a call", serve.max_header_bytes),
+            Limit::bytes("a token", MAX_TOKEN_BYTES),
+            Limit::bytes("a token of an identity provider", MAX_SHOWN_BYTES),
+            Limit::bytes("a token, at least", MIN_SECRET_BYTES),
+            Limit::count("tokens in a file", MAX_TOKENS),
+            Limit::count("concurrent connections", serve.max_connections),
+            Limit::count(
+                "of these, connections from one address (IPv6: one /64 network); loopback is exempt",
+                serve.max_connections_per_address,
+            )
+            .set_by("--max-connections-per-address"),
+            Limit::time("a connection without an authenticated call", serve.known_within),
+            Limit::time("a connection with only health watches or reflection", serve.open_within),
+            Limit::count("concurrent calls on one connection", serve.max_streams_per_connection),
+            Limit::time(
+                "reception of a request message; plus 1 s per 64 KiB",
+                serve.message_within,
+            ),
+            Limit::count(
+                "concurrent calls of operators, runners and services without a response yet",
+                serve.max_calls_in_flight,
+            ),
+            Limit::count("of these, calls of one caller", serve.max_calls_per_caller),
+            Limit::count(
+                "concurrent calls of threads without a response yet",
+                serve.max_calls_of_threads,
+            ),
+            Limit::count("of these, calls of one thread", serve.max_calls_per_thread),
+            Limit::count(
+                "concurrent WaitAgents and AuthorizeTool of operators; counted separately",
+                serve.max_waits,
+            ),
+            Limit::count("of these, calls of one operator", serve.max_waits_per_caller),
+            Limit::count(
+                "concurrent WaitAgents and AuthorizeTool of threads; counted separately",
+                serve.max_waits_of_threads,
+            ),
+            Limit::count(
+                "of these, calls of one thread, for either method",
+                serve.max_waits_per_thread,
+            ),
+            Limit::count(
+                "open streams of one operator, runner or service",
+                serve.max_open_streams_per_caller,
+            ),
+            Limit::count("open streams of one thread", serve.max_open_streams_per_thread),
+            Limit::count(
+                "open streams of health and reflection to one address",
+                serve.max_open_streams_per_stranger,
+            ),
+            Limit::count(
+                "open streams of health and reflection to all",
+                serve.max_open_streams_of_strangers,
+            ),
+            Limit::count(
+                "calls that a peer reset before the service accepted them",
+                serve.max_pending_resets,
+            ),
+            Limit::time(
+                "age at which a connection gets GOAWAY; open streams continue",
+                MAX_CONNECTION_AGE,
+            )
+            .set_by("--max-connection-age"),
+            Limit::time("the first bytes of a connection", PREFACE_WITHIN),
+            Limit::time("the first request of a connection to the admin port", HEAD_WITHIN),
+            Limit::time("silence on a connection before a ping", serve.keepalive_interval),
+            Limit::time("response to a ping", serve.keepalive_timeout),
+            Limit::time("grace period for calls in flight at shutdown", serve.drain),
+        ],
+    )
 }
 
 #[cfg(test)]

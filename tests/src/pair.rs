@@ -299,7 +299,7 @@ async fn serve_supervisors(
             config.data_dir = base.join(format!("data-{index}"));
             fs::create_dir_all(&config.data_dir).unwrap();
             config.postgres = Some(database.clone());
-            config.cluster.name = Some(format!("member-{index}"));
+            config.cluster.member_name = Some(format!("member-{index}"));
         }
         config.registry_token = Some(secret(SERVICE).into());
         configure(&mut config);

@@ -1,6 +1,6 @@
 //! The numbers of requests and answers, for the table of all numbers.
 
-use svc_kit::limits::Limit;
+use svc_kit::limits::{Area, Limit};
 
 use crate::grpc::{
     agents::DIAGNOSTICS_BYTES,
@@ -11,32 +11,42 @@ use crate::grpc::{
     watch::WatchBounds,
 };
 
-const REQUESTS: &str = "Requests to the registry";
-const ANSWERS: &str = "Answers of the registry";
-const WATCHING: &str = "Watching agents";
-
-pub(crate) fn limits() -> Vec<Limit> {
+pub(crate) fn limits() -> Vec<Area> {
     let (default_size, max_size) = PAGE_SIZE;
     let watch = WatchBounds::default();
     vec![
-        Limit::bytes(REQUESTS, "a cwd", PATH_BYTES),
-        Limit::bytes(REQUESTS, "a role, a persona or a provider", NAME_BYTES),
-        Limit::bytes(REQUESTS, "a model", MODEL_BYTES),
-        Limit::bytes(REQUESTS, "inherited instructions", INSTRUCTIONS_BYTES),
-        Limit::bytes(REQUESTS, "the text of a RouteAgent", TEXT_BYTES),
-        Limit::count(REQUESTS, "the agent_types of a DescribeSpawnTool", MAX_NAMES),
-        Limit::count(ANSWERS, "entries of a page where page_size is 0", default_size),
-        Limit::count(ANSWERS, "entries of a page", max_size),
-        Limit::bytes(ANSWERS, "a page; a larger entry gets its own page", PAGE_BYTES),
-        Limit::bytes(ANSWERS, "diagnostics in a list of agents", DIAGNOSTICS_BYTES),
-        Limit::count(ANSWERS, "the scores of a RouteAgent", MAX_SCORES),
-        Limit::count(WATCHING, "concurrent streams", watch.streams),
-        Limit::time(WATCHING, "maximum delay until a change on disk is reported", watch.poll),
-        Limit::time(
-            WATCHING,
-            "silence on a stream before the revision is repeated",
-            watch.bookmark_every,
+        Area::new(
+            "Requests to the registry",
+            vec![
+                Limit::bytes("a cwd", PATH_BYTES),
+                Limit::bytes("a role, a persona or a provider", NAME_BYTES),
+                Limit::bytes("a model", MODEL_BYTES),
+                Limit::bytes("inherited instructions", INSTRUCTIONS_BYTES),
+                Limit::bytes("the text of a RouteAgent", TEXT_BYTES),
+                Limit::count("the agent_types of a DescribeSpawnTool", MAX_NAMES),
+            ],
         ),
-        Limit::time(WATCHING, "lifetime of a stream, plus up to a fifth", watch.lifetime),
+        Area::new(
+            "Answers of the registry",
+            vec![
+                Limit::count("entries of a page where page_size is 0", default_size),
+                Limit::count("entries of a page", max_size),
+                Limit::bytes("a page; a larger entry gets its own page", PAGE_BYTES),
+                Limit::bytes("diagnostics in a list of agents", DIAGNOSTICS_BYTES),
+                Limit::count("the scores of a RouteAgent", MAX_SCORES),
+            ],
+        ),
+        Area::new(
+            "Watching agents",
+            vec![
+                Limit::count("concurrent streams", watch.streams),
+                Limit::time("maximum delay until a change on disk is reported", watch.poll),
+                Limit::time(
+                    "silence on a stream before the revision is repeated",
+                    watch.bookmark_every,
+                ),
+                Limit::time("lifetime of a stream, plus up to a fifth", watch.lifetime),
+            ],
+        ),
     ]
 }

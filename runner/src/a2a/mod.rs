@@ -11,7 +11,7 @@ mod task;
 
 use std::{sync::Arc, time::Duration};
 
-use svc_kit::limits::Limit;
+use svc_kit::limits::{Area, Limit};
 use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::{
@@ -45,38 +45,29 @@ pub(crate) fn replay(bytes: &[u8]) -> Vec<crate::agent::AgentEvent> {
 }
 
 /// Returns the limits of remote agents.
-pub(crate) fn limits() -> Vec<Limit> {
-    const AREA: &str = "Remote agents";
-    vec![
-        Limit::bytes(AREA, "a card of a remote agent", client::MAX_CARD_BYTES),
-        Limit::bytes(
-            AREA,
-            "a response or an event of a remote agent",
-            client::MAX_RESPONSE_BYTES,
-        ),
-        Limit::bytes(AREA, "the texts of a turn; the rest is left out", task::MAX_TEXT_BYTES),
-        Limit::bytes(
-            AREA,
-            "the files of a task; larger ones are left out",
-            task::MAX_FILE_BYTES,
-        ),
-        Limit::count(AREA, "artifacts of a task", task::MAX_ARTIFACTS),
-        Limit::time(
-            AREA,
-            "a response of a remote agent, except to a message",
-            client::ANSWER_WITHIN,
-        ),
-        Limit::time(
-            AREA,
-            "a remote agent that takes no task, until the turn fails",
-            driver::REACH_WITHIN,
-        ),
-        Limit::time(
-            AREA,
-            "a remote agent that is not reachable, until its task is given up",
-            driver::LOST_AFTER,
-        ),
-    ]
+pub(crate) fn limits() -> Area {
+    Area::new(
+        "Remote agents",
+        vec![
+            Limit::bytes("a card of a remote agent", client::MAX_CARD_BYTES),
+            Limit::bytes("a response or an event of a remote agent", client::MAX_RESPONSE_BYTES),
+            Limit::bytes("the texts of a turn; the rest is left out", task::MAX_TEXT_BYTES),
+            Limit::bytes("the files of a task; larger ones are left out", task::MAX_FILE_BYTES),
+            Limit::count("artifacts of a task", task::MAX_ARTIFACTS),
+            Limit::time(
+                "a response of a remote agent, except to a message",
+                client::ANSWER_WITHIN,
+            ),
+            Limit::time(
+                "a remote agent that takes no task, until the turn fails",
+                driver::REACH_WITHIN,
+            ),
+            Limit::time(
+                "a remote agent that is not reachable, until its task is given up",
+                driver::LOST_AFTER,
+            ),
+        ],
+    )
 }
 
 /// Makes contexts of one remote agent.

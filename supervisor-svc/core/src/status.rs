@@ -85,6 +85,16 @@ impl Status {
             Self::Shutdown { .. } => StatusKind::Shutdown,
         }
     }
+
+    /// Returns the outcome of a settled thread, also after it was closed.
+    #[must_use]
+    pub fn settled(&self) -> Option<&Settled> {
+        match self {
+            Self::Queued | Self::AwaitingApproval | Self::PendingInit | Self::Running => None,
+            Self::Settled(settled) => Some(settled),
+            Self::Shutdown { before, .. } => before.as_deref(),
+        }
+    }
 }
 
 impl Settled {

@@ -17,7 +17,6 @@ mod request_field;
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -48,6 +47,7 @@ pub use self::peers::PeerConnector;
 pub(crate) use self::{forward::Forwarding, member_service::MemberGate, relay::RunnerRelay};
 use self::{lease::Lease, link::Link, members::Observer, metrics::Metrics, peers::Peers};
 use crate::{
+    cluster_options::ClusterOptions,
     domain::ids::SessionId,
     engine::{Directory, Failure},
     runners::RunnerHub,
@@ -69,19 +69,6 @@ const MOVE_TRIES: u32 = 3;
 
 /// Time limit of a call to another member that the supervisor makes itself.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
-
-/// How the supervisor takes part in a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterSettings {
-    /// The name of this supervisor among the others [default: the host and port of its address].
-    pub name: Option<String>,
-    /// The URL at which the others reach it [default: the URL of its listener].
-    pub address: Option<String>,
-    /// The authorities of the other supervisors' certificates.
-    pub authorities: Option<PathBuf>,
-    /// The name in their certificates [default: the host of their addresses].
-    pub server_name: Option<String>,
-}
 
 /// Returns the session in a message about a change.
 fn changed_session(answer: Result<pb::WatchSessionsResponse, Status>) -> Option<SessionId> {
@@ -105,7 +92,7 @@ pub struct Cluster {
 struct Shared {
     directory: Directory,
     hub: RunnerHub,
-    settings: ClusterSettings,
+    settings: ClusterOptions,
     lease: Lease,
     peers: Peers,
     /// The members as of the last beat, this one included.
@@ -123,7 +110,7 @@ impl Cluster {
     pub fn new(
         directory: Directory,
         hub: RunnerHub,
-        settings: ClusterSettings,
+        settings: ClusterOptions,
         connector: PeerConnector,
         token: &str,
         methods: &'static [Row],
@@ -165,10 +152,10 @@ impl Cluster {
     /// The store's error.
     pub async fn join(&self, url: Option<String>) -> Result<(), ReadError> {
         let settings = &self.shared.settings;
-        let address = settings.address.clone().or(url).unwrap_or_default();
+        let address = settings.cluster_address.clone().or(url).unwrap_or_default();
         let authority = || address.split_once("://").map_or("", |(_, rest)| rest).to_owned();
         let member = NewMember {
-            name: settings.name.clone().unwrap_or_else(authority),
+            name: settings.member_name.clone().unwrap_or_else(authority),
             address: address.clone(),
             release: String::from(env!("CARGO_PKG_VERSION")),
         };

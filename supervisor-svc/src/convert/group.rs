@@ -81,18 +81,7 @@ pub fn item(session: &Session, index: u32, key: &str, item: &Item, has_texts: bo
 /// Returns the last message of a thread that completed its turn.
 #[must_use]
 pub fn last_message(status: &Status) -> Option<&str> {
-    let settled = match status {
-        Status::Settled(settled)
-        | Status::Shutdown {
-            before: Some(settled), ..
-        } => settled,
-        Status::Queued
-        | Status::AwaitingApproval
-        | Status::PendingInit
-        | Status::Running
-        | Status::Shutdown { before: None, .. } => return None,
-    };
-    match &**settled {
+    match status.settled()? {
         Settled::Completed { message, .. } => message.as_deref(),
         Settled::Errored { .. } | Settled::Interrupted { .. } => None,
     }

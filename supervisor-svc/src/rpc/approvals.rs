@@ -2,27 +2,21 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{
-    call::{Call, authorized_thread},
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, page::Page, parse};
 use crate::{
     convert::{approval::approval_to_pb, status::refused},
     domain::{command::Command, ids::ApprovalId, rejection::Rejection, state::approval::Approval},
 };
 
 pub(super) async fn list_approvals(
-    service: &SupervisorService,
-    request: Request<pb::ListApprovalsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListApprovalsRequest,
 ) -> Result<pb::ListApprovalsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let (handle, top) = authorized_thread(service, &call, &request.session_id, None).await?;
+    let (handle, top) = call.authorized_thread(&request.session_id, "").await?;
     let state = handle.state();
     let mut found: Vec<&Arc<Approval>> = state
         .approvals
@@ -44,12 +38,10 @@ pub(super) async fn list_approvals(
 }
 
 pub(super) async fn resolve_approval(
-    service: &SupervisorService,
-    request: Request<pb::ResolveApprovalRequest>,
+    call: Call<'_>,
+    request: pb::ResolveApprovalRequest,
 ) -> Result<pb::ResolveApprovalResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let handle = service.session_for(&call, &request.session_id, None).await?;
-    let remember = call.remember(&request)?;
+    let handle = call.session_for(&request.session_id, None).await?;
     let approval: ApprovalId = parse::id("approval_id", &request.approval_id)?;
     parse::text("reason", &request.reason, parse::REASON_BYTES)?;
     let command = Command::ResolveApproval {
@@ -58,7 +50,7 @@ pub(super) async fn resolve_approval(
         by: call.caller.actor(),
         reason: request.reason,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let decided = done
         .session
         .approvals

@@ -1,17 +1,17 @@
 //! The context of a call: caller, session and request id.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use prost::{Message, Name};
 use sha2::{Digest as _, Sha256};
 use supervisor_log::store::{Content, RequestKey};
 use svc_kit::{
     deadline::Deadline,
-    identity::{OperatorRole, Principal, ThreadPrincipal, principal_of},
+    identity::{Forwarded, OperatorRole, Principal, ThreadPrincipal, principal_of},
     trace_context::TraceParent,
 };
 use tonic::{Code, Request, Status};
-use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
+use troupe_proto::{fault::Fault, reason::Reason};
 
 use super::{parse, service::SupervisorService};
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
         state::thread::Thread,
     },
     engine::{Done, Failure, Handle, Origin, Remember},
+    use_cases::spawn::SpawnCaller,
 };
 
 /// The longest request id.
@@ -36,47 +37,17 @@ pub(super) trait Change: Message + Name {
     fn take_request_id(&mut self) -> String;
 }
 
-macro_rules! changes {
-    ($($request:ident),+ $(,)?) => {
-        $(impl Change for pb::$request {
-            fn take_request_id(&mut self) -> String {
-                mem::take(&mut self.request_id)
-            }
-        })+
-    };
-}
-changes!(
-    AcknowledgeMailboxRequest,
-    AskParentRequest,
-    CancelGroupRequest,
-    CloseAgentRequest,
-    CloseSessionRequest,
-    CreateEdgeRequest,
-    CreateGroupRequest,
-    CreateSessionRequest,
-    DeleteEdgeRequest,
-    DeleteSessionRequest,
-    InterruptAgentRequest,
-    ReportResultRequest,
-    ResolveApprovalRequest,
-    ResumeAgentRequest,
-    RetryGroupRequest,
-    SendHandoffRequest,
-    SendInputRequest,
-    SetThreadNoteRequest,
-    SpawnAgentRequest,
-    UpdateGroupRequest,
-    UpdateSessionRequest,
-    UpdateThreadBudgetRequest,
-);
-
 /// The context of a call.
-#[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct Call<'a> {
+    pub service: &'a SupervisorService,
+    /// Whether another supervisor forwards the call.
+    pub is_forwarded: bool,
     /// The name of the RPC.
     pub method: &'static str,
     /// The request id. Empty if the request has no such field, or none is given.
     pub request_id: String,
+    /// How a retry of this request is recognised. `None` without a request id.
+    pub remember: Option<Remember>,
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.
     pub token: Option<ThreadPrincipal>,
@@ -87,9 +58,9 @@ pub(super) struct Call {
     pub redaction: Redaction,
 }
 
-impl Call {
+impl<'a> Call<'a> {
     /// Splits a request into its message and the context that the outer layers stored in it.
-    pub fn open<T: Name>(request: Request<T>) -> Result<(Self, T), Status> {
+    pub fn open<T: Name>(service: &'a SupervisorService, request: Request<T>) -> Result<(Self, T), Status> {
         let principal = principal_of(&request)?;
         let redaction = match principal {
             Principal::Operator {
@@ -119,9 +90,12 @@ impl Call {
             }
         };
         let call = Self {
+            service,
+            is_forwarded: request.extensions().get::<Forwarded>().is_some(),
             // The request of a method has the method's name.
             method: T::NAME.trim_end_matches("Request"),
             request_id: String::new(),
+            remember: None,
             caller,
             token,
             scope: principal.scope_key(),
@@ -132,10 +106,21 @@ impl Call {
         Ok((call, request.into_inner()))
     }
 
-    /// Like [`Self::open`]. Moves the request id from the message to the context.
-    pub fn change<T: Change>(request: Request<T>) -> Result<(Self, T), Status> {
-        let (mut call, mut message) = Self::open(request)?;
+    /// Like [`Self::open`]. Moves the request id from the message to the context. A retry is recognised by the id and the
+    /// remaining message.
+    pub fn change<T: Change>(service: &'a SupervisorService, request: Request<T>) -> Result<(Self, T), Status> {
+        let (mut call, mut message) = Self::open(service, request)?;
         call.request_id = message.take_request_id();
+        parse::text("request_id", &call.request_id, REQUEST_ID_BYTES)?;
+        if !call.request_id.is_empty() {
+            call.remember = Some(Remember {
+                key: RequestKey {
+                    scope: format!("{}|{}", call.scope, call.method),
+                    request_id: call.request_id.clone(),
+                },
+                hash: Sha256::digest(message.encode_to_vec()).into(),
+            });
+        }
         Ok((call, message))
     }
 
@@ -148,29 +133,19 @@ impl Call {
         }
     }
 
-    /// How a retry of this request is recognised. `body` is the request without request_id and return_token.
-    pub fn remember(&self, body: &impl Message) -> Result<Option<Remember>, Status> {
-        parse::text("request_id", &self.request_id, REQUEST_ID_BYTES)?;
-        if self.request_id.is_empty() {
-            return Ok(None);
+    /// Returns the caller of a spawn.
+    pub fn spawn_caller(&self) -> SpawnCaller<'_> {
+        SpawnCaller {
+            caller: &self.caller,
+            deadline: self.deadline,
+            trace: &self.trace,
+            origin: self.origin(),
         }
-        Ok(Some(Remember {
-            key: RequestKey {
-                scope: format!("{}|{}", self.scope, self.method),
-                request_id: self.request_id.clone(),
-            },
-            hash: Sha256::digest(body.encode_to_vec()).into(),
-        }))
     }
 
     /// Executes the command of this call.
-    pub async fn execute(
-        &self,
-        handle: &Handle,
-        command: Command,
-        remember: Option<Remember>,
-        contents: Vec<Content>,
-    ) -> Result<Done, Failure> {
+    pub async fn execute(&self, handle: &Handle, command: Command, contents: Vec<Content>) -> Result<Done, Failure> {
+        let remember = self.remember.clone();
         handle.execute(command, self.origin(), remember, contents).await
     }
 
@@ -181,33 +156,31 @@ impl Call {
             Caller::Thread { .. } | Caller::Operator { .. } => Ok(()),
         }
     }
-}
 
-impl SupervisorService {
     /// The session that a call is about: that of the caller's token, the one it names, or that of the thread it names.
-    pub(super) async fn session_for(
-        &self,
-        call: &Call,
-        session_id: &str,
-        thread: Option<ThreadId>,
-    ) -> Result<Handle, Status> {
+    pub async fn session_for(&self, session_id: &str, thread: Option<ThreadId>) -> Result<Handle, Status> {
         let named: Option<SessionId> = parse::optional_id("session_id", session_id)?;
-        if let Some(token) = &call.token {
+        if let Some(token) = &self.token {
             let own = SessionId::from_uuid(token.session);
             // A token of a deleted session is treated as stale.
-            let handle = self.directory.session(own).await.map_err(|failure| match failure {
-                Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
-                other => other.into(),
-            })?;
-            authority::fresh(&handle.state(), &call.caller).map_err(refused)?;
+            let handle = self
+                .service
+                .directory
+                .session(own)
+                .await
+                .map_err(|failure| match failure {
+                    Failure::SessionNotFound(_) => svc_kit::auth::unauthenticated(),
+                    other => other.into(),
+                })?;
+            authority::fresh(&handle.state(), &self.caller).map_err(refused)?;
             if named.is_some_and(|named| named != own) {
-                return Err(refused(Rejection::OutsideSubtree(authority::verb(call.method))));
+                return Err(refused(Rejection::OutsideSubtree(authority::verb(self.method))));
             }
             return Ok(handle);
         }
         let found = match (named, thread) {
-            (Some(session), _) => self.directory.session(session).await.map(Some),
-            (None, Some(thread)) => self.directory.session_of(thread).await,
+            (Some(session), _) => self.service.directory.session(session).await.map(Some),
+            (None, Some(thread)) => self.service.directory.session_of(thread).await,
             (None, None) => return Err(parse::bad("session_id", "give session_id or thread_id")),
         };
         found?.ok_or_else(|| {
@@ -216,15 +189,23 @@ impl SupervisorService {
         })
     }
 
+    /// The session of the caller's token, or the one that a request has to name.
+    pub async fn own_or_named(&self, session_id: &str) -> Result<Handle, Status> {
+        if self.token.is_none() {
+            parse::session_id(session_id)?;
+        }
+        self.session_for(session_id, None).await
+    }
+
     /// Returns a thread's token if the caller is an operator or the thread's parent. No other caller may act as the
     /// thread.
-    pub(super) fn token_for(&self, call: &Call, thread: &Thread, handle: &Handle) -> Option<String> {
-        let entitled = match call.caller {
+    pub fn token_for(&self, thread: &Thread, handle: &Handle) -> Option<String> {
+        let entitled = match self.caller {
             Caller::Operator { .. } => true,
             Caller::Thread { id, .. } => thread.spawned.parent == Some(id),
         };
         entitled.then(|| {
-            self.keys.mint(&ThreadPrincipal {
+            self.service.keys.mint(&ThreadPrincipal {
                 session: handle.id().as_uuid(),
                 thread: thread.id.as_uuid(),
                 generation: thread.generation.get(),
@@ -234,35 +215,26 @@ impl SupervisorService {
 
     /// Returns the thread of a request that may omit it. The default is the caller's own thread, or the root for an
     /// operator.
-    pub(super) fn thread_or_own(call: &Call, handle: &Handle, named: Option<ThreadId>) -> Result<ThreadId, Status> {
+    pub fn thread_or_own(&self, handle: &Handle, named: Option<ThreadId>) -> Result<ThreadId, Status> {
         named
-            .or_else(|| call.caller.thread())
+            .or_else(|| self.caller.thread())
             .or_else(|| handle.state().root_id())
             .ok_or_else(|| refused(Rejection::ThreadNotFound(String::new())))
     }
-}
 
-/// Returns the session and the thread that a call is about, if the caller may use the method on the thread. See
-/// [`SupervisorService::thread_or_own`] for the default.
-pub(super) async fn authorized_thread(
-    service: &SupervisorService,
-    call: &Call,
-    session_id: &str,
-    named: Option<ThreadId>,
-) -> Result<(Handle, ThreadId), Status> {
-    let handle = service.session_for(call, session_id, named).await?;
-    let target = SupervisorService::thread_or_own(call, &handle, named)?;
-    authority::authorize(&handle.state(), &call.caller, call.method, target).map_err(refused)?;
-    Ok((handle, target))
-}
+    /// Returns the session and the thread that a call is about, if the caller may use the method on the thread. See
+    /// [`Self::thread_or_own`] for the default.
+    pub async fn authorized_thread(&self, session_id: &str, thread_id: &str) -> Result<(Handle, ThreadId), Status> {
+        let named = parse::optional_id("thread_id", thread_id)?;
+        let handle = self.session_for(session_id, named).await?;
+        let target = self.thread_or_own(&handle, named)?;
+        authority::authorize(&handle.state(), &self.caller, self.method, target).map_err(refused)?;
+        Ok((handle, target))
+    }
 
-/// Like [`authorized_thread`], for a request that must name the thread.
-pub(super) async fn named_thread(
-    service: &SupervisorService,
-    call: &Call,
-    session_id: &str,
-    thread_id: &str,
-) -> Result<(Handle, ThreadId), Status> {
-    let named = parse::id("thread_id", thread_id)?;
-    authorized_thread(service, call, session_id, Some(named)).await
+    /// Like [`Self::authorized_thread`], for a request that must name the thread.
+    pub async fn named_thread(&self, session_id: &str, thread_id: &str) -> Result<(Handle, ThreadId), Status> {
+        parse::id::<ThreadId>("thread_id", thread_id)?;
+        self.authorized_thread(session_id, thread_id).await
+    }
 }

@@ -9,12 +9,11 @@ use supervisor_log::{
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{
-    call::{Call, authorized_thread},
-    marks::Marks,
+    call::Call,
     page::Page,
     parse,
     service::{MAX_READS, SupervisorService},
@@ -45,14 +44,15 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 type Parts = mpsc::Sender<Result<pb::GetContentResponse, Status>>;
 
 pub(super) async fn get_content(
-    service: &SupervisorService,
-    request: Request<pb::GetContentRequest>,
+    call: Call<'_>,
+    request: pb::GetContentRequest,
 ) -> Result<ReceiverStream<Result<pb::GetContentResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
     let digest = digest(&request.digest)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
-    let read = Arc::clone(&service.reads).try_acquire_owned().map_err(|_| busy())?;
-    let bytes = service.readable(&call, &handle, digest).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
+    let read = Arc::clone(&call.service.reads)
+        .try_acquire_owned()
+        .map_err(|_| busy())?;
+    let bytes = call.readable(&handle, digest).await?;
     // The last place is for the reason of an early end.
     let (outbox, parts) = mpsc::channel(WAITING_PARTS + 1);
     tokio::spawn(async move {
@@ -62,21 +62,21 @@ pub(super) async fn get_content(
     Ok(ReceiverStream::new(parts))
 }
 
-impl SupervisorService {
+impl Call<'_> {
     /// Returns the bytes if the caller may read them.
-    async fn readable(&self, call: &Call, handle: &Handle, digest: Digest) -> Result<Bytes, Status> {
+    async fn readable(&self, handle: &Handle, digest: Digest) -> Result<Bytes, Status> {
         let session = handle.id();
-        let (is_theirs, may_know) = match &call.caller {
+        let (is_theirs, may_know) = match &self.caller {
             Caller::Thread { id, .. } => {
                 let state = handle.state();
-                authority::authorize(&state, &call.caller, call.method, *id).map_err(refused)?;
-                (self.belongs_to(&state, *id, digest).await?, false)
+                authority::authorize(&state, &self.caller, self.method, *id).map_err(refused)?;
+                (self.service.belongs_to(&state, *id, digest).await?, false)
             }
-            Caller::Operator { .. } if call.redaction.has_texts() => (true, true),
-            Caller::Operator { .. } => (self.is_artifact(session, digest).await?, true),
+            Caller::Operator { .. } if self.redaction.has_texts() => (true, true),
+            Caller::Operator { .. } => (self.service.is_artifact(session, digest).await?, true),
         };
         // Contents that do not belong to a thread do not exist for it.
-        let store = self.directory.store();
+        let store = self.service.directory.store();
         let found = if is_theirs || may_know {
             store.content(session, digest).await.map_err(Failure::from)?
         } else {
@@ -84,11 +84,11 @@ impl SupervisorService {
         };
         if found.is_none()
             && let Some(long) = store.transcript_text(session, digest).await.map_err(Failure::from)?
-            && may_read_transcript(call, handle, &long.threads)
+            && may_read_transcript(self, handle, &long.threads)
         {
             return Ok(long.text);
         }
-        let is_lost = found.is_none() && (is_theirs || may_know) && self.is_lost(handle, digest).await?;
+        let is_lost = found.is_none() && (is_theirs || may_know) && self.service.is_lost(handle, digest).await?;
         match found {
             Some(bytes) if is_theirs => Ok(bytes),
             Some(_) => {
@@ -108,7 +108,9 @@ impl SupervisorService {
             }
         }
     }
+}
 
+impl SupervisorService {
     /// Returns whether the content is lost: it should be stored and is not. This can only be determined for a last
     /// message that was not omitted for lack of space, and only while its record exists.
     async fn is_lost(&self, handle: &Handle, digest: Digest) -> Result<bool, Failure> {
@@ -136,7 +138,7 @@ impl SupervisorService {
             }
             Event::Session(_) | Event::Thread(..) => false,
         };
-        self.marks_of(session, MarkKind::Artifact).any(is_it).await
+        self.marks(session, MarkKind::Artifact, None).any(is_it).await
     }
 
     /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an
@@ -147,25 +149,16 @@ impl SupervisorService {
         }
         let is_it = |recorded: &Recorded| owner_of(recorded, digest).is_some_and(|owner| session.is_within(owner, own));
         for kind in [MarkKind::Artifact, MarkKind::Prompt, MarkKind::Mail] {
-            if self.marks_of(session.id, kind).any(is_it).await? {
+            if self.marks(session.id, kind, None).any(is_it).await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
-
-    fn marks_of(&self, session: SessionId, kind: MarkKind) -> Marks {
-        Marks {
-            store: Arc::clone(self.directory.store()),
-            session,
-            kind,
-            thread: None,
-        }
-    }
 }
 
 /// Returns whether the caller may read texts of the transcript of one of these threads.
-fn may_read_transcript(call: &Call, handle: &Handle, owners: &[ThreadId]) -> bool {
+fn may_read_transcript(call: &Call<'_>, handle: &Handle, owners: &[ThreadId]) -> bool {
     match &call.caller {
         Caller::Thread { id, .. } => {
             let state = handle.state();
@@ -245,20 +238,14 @@ fn slow() -> Status {
 }
 
 pub(super) async fn list_artifacts(
-    service: &SupervisorService,
-    request: Request<pb::ListArtifactsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListArtifactsRequest,
 ) -> Result<pb::ListArtifactsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, _) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
-    let marks = Marks {
-        store: Arc::clone(service.directory.store()),
-        session: handle.id(),
-        kind: MarkKind::Artifact,
-        thread: named,
-    };
+    let named = (!request.thread_id.is_empty()).then_some(target);
+    let marks = call.service.marks(handle.id(), MarkKind::Artifact, named);
     let is_visible = |recorded: &Recorded| match (call.caller.thread(), recorded.event.thread()) {
         (Some(own), Some(thread)) => state.is_within(thread, own),
         (None, _) => true,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use supervisor_log::codec::{event_to_pb, parts::time_to_pb};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{
     fault::Fault,
     reason::Reason,
@@ -14,7 +14,7 @@ use troupe_proto::{
 
 use super::{call::Call, content::PART_WITHIN, prompts::Sent, service::SupervisorService, transcripts::Reader};
 use crate::{
-    convert::{self, View},
+    convert::{self, Redaction, View},
     domain::{event::Recorded, ids::Sequence, state::session::Session},
     engine::{Failure, Handle, read_log},
 };
@@ -27,26 +27,25 @@ const OUTBOX: usize = 64;
 const ENTRIES: usize = 128;
 
 pub(super) async fn export_session(
-    service: &SupervisorService,
-    request: Request<pb::ExportSessionRequest>,
+    call: Call<'_>,
+    request: pb::ExportSessionRequest,
 ) -> Result<ReceiverStream<Result<pb::ExportSessionResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
     // The last place is for the reason of an early end.
     let (outbox, records) = mpsc::channel(OUTBOX + 1);
     let Ok(reserved) = outbox.clone().reserve_owned().await else {
         return Ok(ReceiverStream::new(records));
     };
     let export = Export {
-        service: service.clone(),
+        service: call.service.clone(),
+        redaction: call.redaction,
         session: handle.state(),
         handle,
-        call,
         has_prompt_texts: request.prompt_texts,
         outbox,
     };
     tokio::spawn(async move {
-        if let Err(End::Failed(status)) = export.run().await {
+        if let Err(status) = export.run().await {
             reserved.send(Err(status));
         }
     });
@@ -59,32 +58,13 @@ struct Export {
     /// The session as of the call.
     session: Arc<Session>,
     handle: Handle,
-    call: Call,
+    redaction: Redaction,
     has_prompt_texts: bool,
     outbox: mpsc::Sender<Result<pb::ExportSessionResponse, Status>>,
 }
 
-/// The reason why an export ends early.
-enum End {
-    /// The client disconnected.
-    Gone,
-    Failed(Status),
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure.into())
-    }
-}
-
-impl From<Status> for End {
-    fn from(status: Status) -> Self {
-        Self::Failed(status)
-    }
-}
-
 impl Export {
-    async fn run(&self) -> Result<(), End> {
+    async fn run(&self) -> Result<(), Status> {
         let store = self.service.directory.store();
         self.send(Record::Header(pb::ExportHeader {
             format_version: FORMAT_VERSION,
@@ -93,7 +73,7 @@ impl Export {
             log_id: store.log_id().to_string(),
         }))
         .await?;
-        let redaction = self.call.redaction;
+        let redaction = self.redaction;
         let session = redaction.session(convert::thread::session(&self.session));
         self.send(Record::Session(session)).await?;
         let view = View {
@@ -101,7 +81,7 @@ impl Export {
             ..View::default()
         };
         for thread in self.session.in_spawn_order() {
-            let shown = self.service.view.show(&self.session, thread, view);
+            let shown = self.service.watches.view.show(&self.session, thread, view);
             self.send(Record::Thread(shown)).await?;
         }
         self.events().await?;
@@ -125,7 +105,7 @@ impl Export {
     }
 
     /// Sends the events, each followed by the prompt or artifact that it records.
-    async fn events(&self) -> Result<(), End> {
+    async fn events(&self) -> Result<(), Status> {
         let store = self.service.directory.store();
         let head = store.head(self.session.id).await.map_err(Failure::from)?;
         let mut after = head.map_or(Sequence::ZERO, |head| head.oldest);
@@ -139,12 +119,12 @@ impl Export {
         }
     }
 
-    async fn send_event(&self, recorded: &Recorded) -> Result<(), End> {
-        let event = self.call.redaction.event(event_to_pb(self.session.id, recorded));
+    async fn send_event(&self, recorded: &Recorded) -> Result<(), Status> {
+        let event = self.redaction.event(event_to_pb(self.session.id, recorded));
         self.send(Record::Event(event)).await?;
         if let Some(mut sent) = Sent::of(recorded) {
             if self.has_prompt_texts {
-                self.service.add_texts(&self.call, &self.handle, &mut sent).await?;
+                self.service.add_texts(self.redaction, &self.handle, &mut sent).await?;
             }
             self.send(Record::Prompt(sent.shown)).await?;
         }
@@ -154,16 +134,14 @@ impl Export {
         Ok(())
     }
 
-    async fn send(&self, record: Record) -> Result<(), End> {
+    async fn send(&self, record: Record) -> Result<(), Status> {
         let message = pb::ExportSessionResponse { record: Some(record) };
         match timeout(PART_WITHIN, self.outbox.send(Ok(message))).await {
-            Ok(sent) => sent.map_err(|_| End::Gone),
+            Ok(sent) => sent.map_err(|_| Status::cancelled("the client disconnected")),
             Err(_) => {
                 let seconds = PART_WITHIN.as_secs();
                 let text = format!("no record was taken for {seconds} s; export the session again");
-                Err(End::Failed(
-                    Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into(),
-                ))
+                Err(Fault::new(Code::DeadlineExceeded, Reason::DeadlineExceeded, text).into())
             }
         }
     }

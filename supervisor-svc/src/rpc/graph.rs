@@ -7,15 +7,10 @@ use supervisor_log::{
     codec::parts::{edge_to_pb, handoff_to_pb},
     store::Content,
 };
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{
-    call::{Call, authorized_thread},
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
 use crate::{
     convert::{mail::letter_to_pb, status::refused},
     domain::{
@@ -40,23 +35,21 @@ pub(crate) const REFERENCE_BYTES: usize = 1_024;
 pub(crate) const ARTIFACTS_BYTES: usize = 8 * 1_024;
 
 pub(super) async fn create_edge(
-    service: &SupervisorService,
-    request: Request<pb::CreateEdgeRequest>,
+    call: Call<'_>,
+    request: pb::CreateEdgeRequest,
 ) -> Result<pb::CreateEdgeResponse, Status> {
-    let (call, request) = Call::change(request)?;
     let ends = [
         parse::thread_name("from_thread_id", &request.from_thread_id)?,
         parse::thread_name("to_thread_id", &request.to_thread_id)?,
     ];
     let by_id: Option<ThreadId> = ends.iter().find_map(|name| name.parse().ok());
-    let handle = service.session_for(&call, &request.session_id, by_id).await?;
+    let handle = call.session_for(&request.session_id, by_id).await?;
     let state = handle.state();
     let [from, to] = ends.map(|name| end(&state, &call, name));
     let (from, to) = (from.map_err(refused)?, to.map_err(refused)?);
-    let remember = call.remember(&request)?;
     parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
     let edge = Edge {
-        id: service.clock().new_id(),
+        id: call.service.clock().new_id(),
         from,
         to,
         bidirectional: !request.one_way,
@@ -66,47 +59,44 @@ pub(super) async fn create_edge(
     let command = Command::CreateEdge {
         caller: call.caller.clone(),
         edge: edge.clone(),
-        approval: service.clock().new_id(),
+        approval: call.service.clock().new_id(),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(edge_response(&done, edge))
 }
 
 pub(super) async fn delete_edge(
-    service: &SupervisorService,
-    request: Request<pb::DeleteEdgeRequest>,
+    call: Call<'_>,
+    request: pb::DeleteEdgeRequest,
 ) -> Result<pb::DeleteEdgeResponse, Status> {
-    let (call, request) = Call::change(request)?;
     let edge: EdgeId = parse::id("edge_id", &request.edge_id)?;
-    let handle = service.session_for(&call, &request.session_id, None).await?;
+    let handle = call.session_for(&request.session_id, None).await?;
     // A retry may find that the edge no longer exists, so only the caller's own permissions can be checked before
     // the retry is recognized.
     if let Some(own) = call.caller.thread() {
         authority::authorize(&handle.state(), &call.caller, call.method, own).map_err(refused)?;
     }
-    let remember = call.remember(&request)?;
     let asked = call.approval_request(&handle, &request, || json!({"delete": request.edge_id}));
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let command = Command::DeleteEdge {
         caller: call.caller.clone(),
         edge,
     };
-    call.execute(&handle, command, remember, Vec::new()).await?;
+    call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::DeleteEdgeResponse {})
 }
 
 pub(super) async fn list_edges(
-    service: &SupervisorService,
-    request: Request<pb::ListEdgesRequest>,
+    call: Call<'_>,
+    mut request: pb::ListEdgesRequest,
 ) -> Result<pb::ListEdgesResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, around) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
-    let found = match named {
-        Some(thread) => graph::edges_of(&state, thread),
-        None => graph::edges_within(&state, around),
+    let found = if request.thread_id.is_empty() {
+        graph::edges_within(&state, around)
+    } else {
+        graph::edges_of(&state, around)
     };
     let entries = found.iter().map(|edge| (edge.id, edge));
     let (edges, next_page_token) = page.cut(entries, |edge| edge_to_pb(edge), None);
@@ -114,10 +104,9 @@ pub(super) async fn list_edges(
 }
 
 pub(super) async fn send_handoff(
-    service: &SupervisorService,
-    request: Request<pb::SendHandoffRequest>,
+    call: Call<'_>,
+    request: pb::SendHandoffRequest,
 ) -> Result<pb::SendHandoffResponse, Status> {
-    let (call, request) = Call::change(request)?;
     let receiver = parse::thread_name("to_thread_id", &request.to_thread_id)?;
     let named: Option<ThreadId> = parse::optional_id("from_thread_id", &request.from_thread_id)?;
     let from = named.or_else(|| call.caller.thread()).ok_or_else(|| {
@@ -126,21 +115,20 @@ pub(super) async fn send_handoff(
             "from_thread_id is required: an operator has no thread",
         )
     })?;
-    let handle = service.session_for(&call, &request.session_id, Some(from)).await?;
+    let handle = call.session_for(&request.session_id, Some(from)).await?;
     let state = handle.state();
     authority::authorize(&state, &call.caller, call.method, from).map_err(refused)?;
     let to = graph::find(&state, &call.caller, receiver).map_err(refused)?;
     let reply_to = reply_to(&state, &call, &request.reply_to_thread_id)?;
-    let remember = call.remember(&request)?;
     let shown = || json!({"message": request.message, "to": request.to_thread_id});
     let asked = call.approval_request(&handle, &request, shown);
-    let (handoff, contents) = take_handoff(service.clock().new_id(), request, from, to, reply_to)?;
-    service.await_approval(&call, &handle, asked).await?;
+    let (handoff, contents) = take_handoff(call.service.clock().new_id(), request, from, to, reply_to)?;
+    call.await_approval(&handle, asked).await?;
     let command = Command::SendHandoff {
         caller: call.caller.clone(),
         handoff: Box::new(handoff.clone()),
     };
-    let done = call.execute(&handle, command, remember, contents).await?;
+    let done = call.execute(&handle, command, contents).await?;
     // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
     let sent = Handoff {
         id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
@@ -152,7 +140,7 @@ pub(super) async fn send_handoff(
 }
 
 /// Returns one end of an edge if the caller may act on it.
-fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Rejection> {
+fn end(session: &Session, call: &Call<'_>, name: &str) -> Result<ThreadId, Rejection> {
     let id = graph::find(session, &call.caller, name)?;
     authority::authorize(session, &call.caller, call.method, id).map(|thread| thread.id)
 }
@@ -161,25 +149,19 @@ fn end(session: &Session, call: &Call, name: &str) -> Result<ThreadId, Rejection
 /// more, the request succeeded earlier, and the repeated call gets the original result.
 fn edge_response(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
-    let present = graph::edge(&done.session, id);
-    match (present, graph::approval_of(&done.session, id)) {
-        (Some(edge), _) => pb::CreateEdgeResponse {
-            edge: Some(edge_to_pb(&edge)),
-            approval_id: String::new(),
-        },
-        (None, Some(approval)) => pb::CreateEdgeResponse {
-            edge: None,
-            approval_id: approval.id.to_string(),
-        },
-        (None, None) => pb::CreateEdgeResponse {
-            edge: Some(edge_to_pb(&Edge { id, ..wanted })),
-            approval_id: String::new(),
-        },
+    let (edge, approval_id) = match (graph::edge(&done.session, id), graph::approval_of(&done.session, id)) {
+        (Some(edge), _) => (Some(edge), String::new()),
+        (None, Some(approval)) => (None, approval.id.to_string()),
+        (None, None) => (Some(Arc::new(Edge { id, ..wanted })), String::new()),
+    };
+    pb::CreateEdgeResponse {
+        edge: edge.as_deref().map(edge_to_pb),
+        approval_id,
     }
 }
 
 /// Returns the thread that receives the reply, if the request names one.
-fn reply_to(session: &Session, call: &Call, name: &str) -> Result<Option<ThreadId>, Status> {
+fn reply_to(session: &Session, call: &Call<'_>, name: &str) -> Result<Option<ThreadId>, Status> {
     if name.trim().is_empty() {
         return Ok(None);
     }
@@ -275,19 +257,17 @@ fn is_json(bytes: &[u8]) -> Result<(), Status> {
 const LOG_PAGES: usize = 8;
 
 pub(super) async fn list_mailbox(
-    service: &SupervisorService,
-    request: Request<pb::ListMailboxRequest>,
+    call: Call<'_>,
+    mut request: pb::ListMailboxRequest,
 ) -> Result<pb::ListMailboxResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::<Sequence>::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     let after = page.after().copied().unwrap_or_default();
     let (letters, rest) = if request.include_acknowledged {
         let after = after.max(thread.spawn_sequence);
-        service.letters_in_log(&state, thread, after, page.size()).await?
+        call.service.letters_in_log(&state, thread, after, page.size()).await?
     } else {
         let waiting = thread.mail.after(after).map(Arc::clone);
         (waiting.take(page.size() + 1).collect(), None)
@@ -299,19 +279,16 @@ pub(super) async fn list_mailbox(
 }
 
 pub(super) async fn acknowledge_mailbox(
-    service: &SupervisorService,
-    request: Request<pb::AcknowledgeMailboxRequest>,
+    call: Call<'_>,
+    request: pb::AcknowledgeMailboxRequest,
 ) -> Result<pb::AcknowledgeMailboxResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let command = Command::AcknowledgeMail {
         caller: call.caller.clone(),
         target,
         up_to: Sequence::new(request.up_to_sequence),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let thread = done
         .session
         .thread(target)

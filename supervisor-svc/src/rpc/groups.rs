@@ -9,16 +9,16 @@ use supervisor_log::{
     store::Content,
 };
 use tokio::time::Instant;
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::{store::v1::GroupPlan, supervisor::v1 as pb};
 
 use super::{
-    call::{Call, authorized_thread},
+    call::Call,
     page::Page,
     parse,
     results::DOCUMENTS_BYTES,
-    service::SupervisorService,
-    spawn::{arguments, operators_only},
+    spawn::{arguments, check_texts, operators_only},
+    wait::wait_time,
 };
 use crate::{
     convert::{self, status::refused},
@@ -29,6 +29,7 @@ use crate::{
         ids::{GroupId, ThreadId},
         principal::Caller,
         rejection::Rejection,
+        rules::authority,
         state::{
             group::{Group, ItemState},
             session::Session,
@@ -36,10 +37,7 @@ use crate::{
     },
     engine::{Done, Handle, read_message},
     results::ResultReader,
-    use_cases::{
-        group_plan,
-        spawn::{SpawnArguments, SpawnCaller},
-    },
+    use_cases::{group_plan, spawn::SpawnArguments},
 };
 
 /// Maximum and default number of items that run at a time.
@@ -52,13 +50,13 @@ pub(crate) const MAX_RETRIES: u32 = 10;
 pub(crate) const APPROVAL_ABOVE: u32 = 50;
 
 pub(super) async fn create_group(
-    service: &SupervisorService,
-    request: Request<pb::CreateGroupRequest>,
+    call: Call<'_>,
+    mut request: pb::CreateGroupRequest,
 ) -> Result<pb::CreateGroupResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let (handle, parent) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+    let handle = call.session_for(&request.session_id, named).await?;
+    let parent = call.thread_or_own(&handle, named)?;
+    authority::authorize(&handle.state(), &call.caller, call.method, parent).map_err(refused)?;
 
     let limits = limits(&request)?;
     let join = join(&request)?;
@@ -76,20 +74,18 @@ pub(super) async fn create_group(
         items: std::mem::take(&mut request.items),
         traceparent: call.trace.to_string(),
     };
-    let item_count = item_count(&plan, service.config.max_group_items)?;
+    let item_count = item_count(&plan, call.service.config.max_group_items)?;
     let first = checked_plan(parent, &plan)?;
     let (item_budget, role) = (first.budget, first.role.wanted().name().to_owned());
-    let caller = SpawnCaller {
-        caller: &call.caller,
-        deadline: call.deadline,
-        trace: &call.trace,
-        origin: call.origin(),
-    };
-    let prepared = service.spawner.prepare(&caller, &handle.state(), &first).await;
+    let prepared = call
+        .service
+        .spawner
+        .prepare(&call.spawn_caller(), &handle.state(), &first)
+        .await;
     let warnings = prepared.map_err(|failed| failed.into_status())?.warnings;
 
     let content = Content::new(Bytes::from(plan.encode_to_vec()));
-    let clock = service.clock();
+    let clock = call.service.clock();
     let spec = GroupSpec {
         id: clock.new_id(),
         name,
@@ -133,7 +129,7 @@ pub(super) async fn create_group(
         });
     }
     let command = Command::CreateGroup(Box::new(new));
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
     Ok(pb::CreateGroupResponse {
         group: Some(shown(&done)?),
         highest_usage,
@@ -216,13 +212,7 @@ fn checked_plan(parent: ThreadId, plan: &GroupPlan) -> Result<SpawnArguments, St
     let first = arguments(parent, request(0)?).map_err(at(0))?;
     for (index, _) in (0_u32..).zip(&plan.items).skip(1) {
         let request = request(index)?;
-        parse::line("label", request.label.trim(), parse::NAME_BYTES).map_err(at(index))?;
-        parse::text("objective", &request.objective, parse::PROSE_BYTES).map_err(at(index))?;
-        parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES).map_err(at(index))?;
-        parse::directory("working_directory", &request.working_directory).map_err(at(index))?;
-        if let Some(note) = &request.thread_note {
-            parse::text("thread_note", note, parse::NOTE_BYTES).map_err(at(index))?;
-        }
+        check_texts(&request).map_err(at(index))?;
         let around = |items| pb::Input {
             items,
             ..pb::Input::default()
@@ -232,12 +222,8 @@ fn checked_plan(parent: ThreadId, plan: &GroupPlan) -> Result<SpawnArguments, St
     Ok(first)
 }
 
-pub(super) async fn get_group(
-    service: &SupervisorService,
-    request: Request<pb::GetGroupRequest>,
-) -> Result<pb::GetGroupResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+pub(super) async fn get_group(call: Call<'_>, request: pb::GetGroupRequest) -> Result<pb::GetGroupResponse, Status> {
+    let handle = call.own_or_named(&request.session_id).await?;
     let state = handle.state();
     let id = match (request.group_id.as_str(), request.name.as_str()) {
         ("", "") => return Err(parse::bad("group_id", "give group_id or name")),
@@ -255,9 +241,9 @@ pub(super) async fn get_group(
     let state = match request.wait {
         None => state,
         Some(wait) => {
-            let until = Instant::now() + service.config.wait.time(Some(wait), call.deadline)?;
+            let until = Instant::now() + wait_time(Some(wait), call.deadline)?;
             let has_ended = |session: &Session| session.group(id).is_none_or(|group| group.has_ended());
-            let waited = service.until_at(&handle, until, has_ended).await?;
+            let waited = call.service.until_at(&handle, until, has_ended).await?;
             waited.unwrap_or_else(|| handle.state())
         }
     };
@@ -267,12 +253,11 @@ pub(super) async fn get_group(
 }
 
 pub(super) async fn list_group_items(
-    service: &SupervisorService,
-    request: Request<pb::ListGroupItemsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListGroupItemsRequest,
 ) -> Result<pb::ListGroupItemsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page: Page<u32> = Page::of(&mut request, &call.scope)?;
-    let (handle, id) = named(service, &call, &request.session_id, &request.group_id).await?;
+    let (handle, id) = named(&call, &request.session_id, &request.group_id).await?;
     let state = handle.state();
     let group = authorize(&state, &call.caller, "ListGroupItems", id).map_err(refused)?;
     let wanted: Vec<ItemState> = request
@@ -280,7 +265,7 @@ pub(super) async fn list_group_items(
         .iter()
         .map(|state| parse::choice("states", *state))
         .collect::<Result<_, _>>()?;
-    let store = service.directory.store().as_ref();
+    let store = call.service.directory.store().as_ref();
     let plan: GroupPlan = read_message(store, state.id, &group.spec.plan).await?;
     let has_texts = call.redaction.has_texts();
     let entries = (0_u32..)
@@ -304,12 +289,10 @@ pub(super) async fn list_group_items(
 }
 
 pub(super) async fn update_group(
-    service: &SupervisorService,
-    request: Request<pb::UpdateGroupRequest>,
+    call: Call<'_>,
+    request: pb::UpdateGroupRequest,
 ) -> Result<pb::UpdateGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     if let Some(max_concurrency) = request.max_concurrency {
         check_concurrency(max_concurrency)?;
     }
@@ -322,61 +305,47 @@ pub(super) async fn update_group(
             paused: request.paused,
         },
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateGroupResponse {
         group: Some(shown(&done)?),
     })
 }
 
 pub(super) async fn retry_group(
-    service: &SupervisorService,
-    request: Request<pb::RetryGroupRequest>,
+    call: Call<'_>,
+    request: pb::RetryGroupRequest,
 ) -> Result<pb::RetryGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     let command = Command::RetryGroup {
         caller: call.caller.clone(),
         group,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::RetryGroupResponse {
         group: Some(shown(&done)?),
     })
 }
 
 pub(super) async fn cancel_group(
-    service: &SupervisorService,
-    request: Request<pb::CancelGroupRequest>,
+    call: Call<'_>,
+    request: pb::CancelGroupRequest,
 ) -> Result<pb::CancelGroupResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, group) = named(service, &call, &request.session_id, &request.group_id).await?;
-    let remember = call.remember(&request)?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let (handle, group) = named(&call, &request.session_id, &request.group_id).await?;
     let command = Command::CancelGroup {
         caller: call.caller.clone(),
         group,
-        reason: if request.reason.is_empty() {
-            String::from("cancelled")
-        } else {
-            request.reason
-        },
+        reason: parse::reason(&request.reason, "cancelled")?,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::CancelGroupResponse {
         group: Some(shown(&done)?),
     })
 }
 
 /// Returns the session and the group that a call names.
-async fn named(
-    service: &SupervisorService,
-    call: &Call,
-    session_id: &str,
-    group_id: &str,
-) -> Result<(Handle, GroupId), Status> {
+async fn named(call: &Call<'_>, session_id: &str, group_id: &str) -> Result<(Handle, GroupId), Status> {
     let id = parse::id("group_id", group_id)?;
-    Ok((service.own_or_named(call, session_id).await?, id))
+    Ok((call.own_or_named(session_id).await?, id))
 }
 
 /// Returns the group that a command was about.

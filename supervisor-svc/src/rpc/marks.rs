@@ -8,7 +8,7 @@ use supervisor_log::{
     store::{EventStore, MarkKind},
 };
 
-use super::page::Page;
+use super::{page::Page, service::SupervisorService};
 use crate::{
     domain::{
         event::Recorded,
@@ -27,11 +27,22 @@ pub(crate) const SEARCHED: usize = 256 * CHUNK;
 
 /// The marked records of one kind, of a thread or of a whole session.
 pub(super) struct Marks {
-    pub store: Arc<dyn EventStore>,
-    pub session: SessionId,
-    pub kind: MarkKind,
+    store: Arc<dyn EventStore>,
+    session: SessionId,
+    kind: MarkKind,
     /// `None`: of every thread.
-    pub thread: Option<ThreadId>,
+    thread: Option<ThreadId>,
+}
+
+impl SupervisorService {
+    pub(super) fn marks(&self, session: SessionId, kind: MarkKind, thread: Option<ThreadId>) -> Marks {
+        Marks {
+            store: Arc::clone(self.directory.store()),
+            session,
+            kind,
+            thread,
+        }
+    }
 }
 
 impl Marks {

@@ -1,23 +1,16 @@
 //! ListMembers, DrainMember and MoveSession: the supervisors that share the log.
 
 use supervisor_log::store::{Member, MemberState};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
 use super::{call::Call, parse, service::SupervisorService};
 use crate::cluster::Cluster;
 
-/// The longest name of a member.
-const NAME_BYTES: usize = 128;
-
-pub(super) async fn list_members(
-    service: &SupervisorService,
-    request: Request<pb::ListMembersRequest>,
-) -> Result<pb::ListMembersResponse, Status> {
-    Call::open(request)?;
-    let database = service.directory.store().database().await;
+pub(super) async fn list_members(call: Call<'_>, _: pb::ListMembersRequest) -> Result<pb::ListMembersResponse, Status> {
+    let database = call.service.directory.store().database().await;
     let database = database.map_err(crate::engine::Failure::from)?;
-    let members = match &service.cluster {
+    let members = match &call.service.cluster {
         Some(cluster) => {
             let own = cluster.id();
             let members = cluster.members();
@@ -26,8 +19,8 @@ pub(super) async fn list_members(
         None => vec![pb::Member {
             release: String::from(env!("CARGO_PKG_VERSION")),
             state: pb::MemberState::Active.into(),
-            sessions: service.directory.loaded() as u64,
-            runners: service.runners.attached() as u64,
+            sessions: call.service.directory.loaded() as u64,
+            runners: call.service.runners.attached() as u64,
             answered: true,
             ..pb::Member::default()
         }],
@@ -59,13 +52,12 @@ fn shown(member: &Member, answered: bool) -> pb::Member {
 }
 
 pub(super) async fn drain_member(
-    service: &SupervisorService,
-    request: Request<pb::DrainMemberRequest>,
+    call: Call<'_>,
+    request: pb::DrainMemberRequest,
 ) -> Result<pb::DrainMemberResponse, Status> {
-    let (_, request) = Call::open(request)?;
     let name = request.name;
-    parse::line("name", &name, NAME_BYTES)?;
-    let cluster = shared(service)?;
+    parse::line("name", &name, parse::NAME_BYTES)?;
+    let cluster = shared(call.service)?;
     let member = named(cluster, &name)?;
     if member.id != cluster.id() {
         return cluster.drain_other(member.id, &name).await;
@@ -77,20 +69,19 @@ pub(super) async fn drain_member(
 }
 
 pub(super) async fn move_session(
-    service: &SupervisorService,
-    request: Request<pb::MoveSessionRequest>,
+    call: Call<'_>,
+    request: pb::MoveSessionRequest,
 ) -> Result<pb::MoveSessionResponse, Status> {
-    let (_, request) = Call::open(request)?;
     let session = parse::session_id(&request.session_id)?;
-    parse::line("name", &request.name, NAME_BYTES)?;
-    let cluster = shared(service)?;
+    parse::line("name", &request.name, parse::NAME_BYTES)?;
+    let cluster = shared(call.service)?;
     cluster.refresh().await;
     let target = match request.name.as_str() {
         "" => cluster.other_for(session).ok_or_else(alone)?,
         name => active(cluster, name)?.id,
     };
     // Another owner gets this call.
-    service.directory.session(session).await?;
+    call.service.directory.session(session).await?;
     if target != cluster.id() {
         cluster.hand_over(session, target).await?;
     }

@@ -27,8 +27,8 @@ pub(crate) mod wait;
 pub(crate) mod watch;
 mod watch_route;
 
-pub(crate) use self::watch_route::WatchMethod;
-pub use self::{
-    service::{ServiceConfig, ServiceParts, SupervisorService, WaitLimits},
-    table::AUTHORITY,
+pub(crate) use self::{
+    service::{MAX_READS, SupervisorService},
+    watch_route::WatchMethod,
 };
+pub use self::{table::AUTHORITY, wait::MAX_WAIT};

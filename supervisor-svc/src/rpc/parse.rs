@@ -112,6 +112,12 @@ fn control_characters(field: &'static str) -> Status {
     bad(field, format!("{field} has control characters; remove them"))
 }
 
+/// Validates a reason. Returns `default` if it is empty.
+pub(super) fn reason(given: &str, default: &str) -> Result<String, Status> {
+    text("reason", given, REASON_BYTES)?;
+    Ok(String::from(if given.is_empty() { default } else { given }))
+}
+
 /// Parses a required id.
 pub(super) fn id<T: FromStr>(field: &'static str, value: &str) -> Result<T, Status> {
     if value.is_empty() {
@@ -188,6 +194,11 @@ pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E,
 /// Parses an optional enumeration value.
 pub(super) fn given<E: WireEnum>(field: &'static str, number: i32) -> Result<Option<E>, Status> {
     E::given(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
+}
+
+/// Parses the new value of a setting; `None` keeps the present one.
+pub(super) fn change<E: WireEnum>(field: &'static str, number: Option<i32>) -> Result<Option<E>, Status> {
+    number.map(|number| choice(field, number)).transpose()
 }
 
 /// Parses a required session id.

@@ -1,24 +1,15 @@
 //! Prompts sent to threads. Each prompt is a record in the log, and its texts are stored as separate content.
 
-use std::sync::Arc;
-
 use supervisor_log::store::MarkKind;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{
-    call::{Call, authorized_thread},
-    diff,
-    marks::Marks,
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, diff, marks::Marks, page::Page, parse, service::SupervisorService};
 use crate::{
-    convert::{self, status::refused},
+    convert::{self, Redaction, status::refused},
     domain::{
         event::{BlockRef, Event, Recorded, ThreadEvent},
-        ids::{SessionId, ThreadId},
+        ids::SessionId,
         rejection::Rejection,
         settings::PromptLog,
     },
@@ -55,14 +46,12 @@ impl Sent {
 }
 
 pub(super) async fn list_prompts(
-    service: &SupervisorService,
-    request: Request<pb::ListPromptsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListPromptsRequest,
 ) -> Result<pb::ListPromptsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let marks = service.prompts_of(handle.id(), target);
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let marks = call.service.marks(handle.id(), MarkKind::Prompt, Some(target));
     let (prompts, next_page_token) = marks.page(&page, convert::marked::prompt).await?;
     Ok(pb::ListPromptsResponse {
         prompts,
@@ -70,27 +59,22 @@ pub(super) async fn list_prompts(
     })
 }
 
-pub(super) async fn get_prompt(
-    service: &SupervisorService,
-    request: Request<pb::GetPromptRequest>,
-) -> Result<pb::GetPromptResponse, Status> {
-    let (call, request) = Call::open(request)?;
+pub(super) async fn get_prompt(call: Call<'_>, request: pb::GetPromptRequest) -> Result<pb::GetPromptResponse, Status> {
     if request.turn == 0 {
         return Err(parse::bad("turn", "turn is required; turns count from 1"));
     }
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let marks = service.prompts_of(handle.id(), target);
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let marks = call.service.marks(handle.id(), MarkKind::Prompt, Some(target));
     let mut sent = sent_for(&marks, request.turn).await?;
     let diff = match request.diff_with_turn {
         0 => String::new(),
         turn => {
-            may_compare(&call, keeps_texts(&handle)).map_err(refused)?;
+            may_compare(call.redaction, keeps_texts(&handle)).map_err(refused)?;
             let earlier = sent_for(&marks, turn).await?;
-            service.compare(handle.id(), &earlier, &sent).await?
+            call.service.compare(handle.id(), &earlier, &sent).await?
         }
     };
-    service.add_texts(&call, &handle, &mut sent).await?;
+    call.service.add_texts(call.redaction, &handle, &mut sent).await?;
     Ok(pb::GetPromptResponse {
         prompt: Some(sent.shown),
         diff,
@@ -98,18 +82,14 @@ pub(super) async fn get_prompt(
 }
 
 impl SupervisorService {
-    fn prompts_of(&self, session: SessionId, thread: ThreadId) -> Marks {
-        Marks {
-            store: Arc::clone(self.directory.store()),
-            session,
-            kind: MarkKind::Prompt,
-            thread: Some(thread),
-        }
-    }
-
     /// Adds the stored texts to a prompt, as far as the caller may read them and they fit into the response.
-    pub(super) async fn add_texts(&self, call: &Call, handle: &Handle, sent: &mut Sent) -> Result<(), Failure> {
-        if !keeps_texts(handle) || !call.redaction.has_texts() {
+    pub(super) async fn add_texts(
+        &self,
+        redaction: Redaction,
+        handle: &Handle,
+        sent: &mut Sent,
+    ) -> Result<(), Failure> {
+        if !keeps_texts(handle) || !redaction.has_texts() {
             return Ok(());
         }
         let mut room = TEXT_BYTES;
@@ -197,8 +177,8 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
 }
 
 /// A diff reveals texts, so it requires permission to read them.
-fn may_compare(call: &Call, keeps_texts: bool) -> Result<(), Rejection> {
-    if !call.redaction.has_texts() {
+fn may_compare(redaction: Redaction, keeps_texts: bool) -> Result<(), Rejection> {
+    if !redaction.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";
         return Err(Rejection::NotPermitted(text.to_owned()));
     }

@@ -1,13 +1,9 @@
 //! ReportResult and AskParent: how an agent answers its parent.
 
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{
-    call::{Call, authorized_thread},
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, parse, service::SupervisorService};
 use crate::{
     convert::status::refused,
     domain::{
@@ -25,20 +21,17 @@ pub(crate) const QUESTION_BYTES: usize = 4 * 1_024;
 pub(super) const DOCUMENTS_BYTES: u64 = 1_024 * 1_024;
 
 pub(super) async fn report_result(
-    service: &SupervisorService,
-    request: Request<pb::ReportResultRequest>,
+    call: Call<'_>,
+    mut request: pb::ReportResultRequest,
 ) -> Result<pb::ReportResultResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let document = std::mem::take(&mut request.document_json);
     if document.trim().is_empty() {
         return Err(parse::bad("document_json", "document_json is required"));
     }
     let state = handle.state();
     if let Some(thread) = state.thread(target).filter(|thread| wants_result(thread)) {
-        let schema = schema(service, &state, thread).await?;
+        let schema = schema(call.service, &state, thread).await?;
         let document = document.clone();
         let checked = tokio::task::spawn_blocking(move || match ResultSchema::compile(&schema) {
             Ok(schema) => schema.check(&document),
@@ -56,20 +49,14 @@ pub(super) async fn report_result(
         target,
         result,
     };
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
     Ok(pb::ReportResultResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
     })
 }
 
-pub(super) async fn ask_parent(
-    service: &SupervisorService,
-    request: Request<pb::AskParentRequest>,
-) -> Result<pb::AskParentResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let remember = call.remember(&request)?;
+pub(super) async fn ask_parent(call: Call<'_>, request: pb::AskParentRequest) -> Result<pb::AskParentResponse, Status> {
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     parse::text("question", &request.question, QUESTION_BYTES)?;
     let question = request.question.trim();
     if question.is_empty() {
@@ -80,9 +67,9 @@ pub(super) async fn ask_parent(
         target,
         question: question.to_owned(),
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::AskParentResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
     })
 }
 

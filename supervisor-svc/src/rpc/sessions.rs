@@ -6,10 +6,10 @@ use supervisor_log::{
     codec::{WireEnum as _, content_of, settings::webhook_from_pb},
     store::{Content, CreationKey},
 };
-use svc_kit::{identity::Forwarded, outgoing::Target};
+use svc_kit::outgoing::Target;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 use tool_policy::{Policy, Rights};
 use troupe_proto::{
     registry::v1::{PutWorkspaceRequest, ResolveSpawnRequest, RouteAgentRequest},
@@ -34,34 +34,28 @@ use crate::{
     projections::{overview::Filter, watch::SessionsWatch},
     registry_client::{Unresolved, resolution::Resolution},
     runners::Need,
-    use_cases::{
-        role::ResolvedRole,
-        route,
-        spawn::{Unspawnable, resolve},
-    },
+    use_cases::route,
 };
 
 pub(super) async fn create_session(
-    service: &SupervisorService,
-    request: Request<pb::CreateSessionRequest>,
+    call: Call<'_>,
+    mut request: pb::CreateSessionRequest,
 ) -> Result<pb::CreateSessionResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
-    let now = service.clock().now();
-    let key = remember.map(|remember| CreationKey {
+    let now = call.service.clock().now();
+    let key = call.remember.as_ref().map(|remember| CreationKey {
         creator: call.scope.clone(),
-        request_id: remember.key.request_id,
+        request_id: call.request_id.clone(),
         hash: remember.hash,
         now,
         expires: now.plus(REQUESTS_REMEMBERED),
     });
     if let Some(key) = &key
-        && let Some(handle) = service.directory.created_before(key).await?
+        && let Some(handle) = call.service.directory.created_before(key).await?
     {
-        return Ok(service.session_response(&call, &handle));
+        return Ok(call.session_response(&handle));
     }
     check_new(&request)?;
-    let mut settings = service.settings(&request)?;
+    let mut settings = call.service.settings(&request)?;
     let ceiling = settings
         .tool_ceiling
         .clone()
@@ -71,19 +65,19 @@ pub(super) async fn create_session(
         .map_err(refused)?
         .unwrap_or_else(Policy::unrestricted);
     let sandbox = parse::given("sandbox", request.sandbox)?.unwrap_or(Sandbox::WorkspaceWrite);
-    let route = service.route_root(&call, &mut request).await?;
-    let (mut root, mut contents) = service.root(&call, &mut request, &ceiling, sandbox).await?;
+    let route = call.route_root(&mut request).await?;
+    let (mut root, mut contents) = call.root(&mut request, &ceiling, sandbox).await?;
     root.budget = settings.budget;
     if !request.workspace_digest.is_empty() {
-        let (reference, bundle) = service.bundle(&call, request.workspace_digest).await?;
+        let (reference, bundle) = call.bundle(request.workspace_digest).await?;
         settings.workspace = Some(reference);
         contents.push(bundle);
     }
 
-    let (id, root_id) = (service.clock().new_id(), service.clock().new_id());
+    let (id, root_id) = (call.service.clock().new_id(), call.service.clock().new_id());
     if !root.client_owned {
         let need = Need::new(id, &settings, root.sandbox, &root.effective);
-        service.runners.check_enforceable(&need)?;
+        call.service.runners.check_enforceable(&need)?;
     }
     let new = NewSession {
         id,
@@ -95,31 +89,28 @@ pub(super) async fn create_session(
         origin: call.origin(),
         key,
     };
-    let handle = service.directory.create(new).await?;
+    let handle = call.service.directory.create(new).await?;
     Ok(pb::CreateSessionResponse {
         route,
-        ..service.session_response(&call, &handle)
+        ..call.session_response(&handle)
     })
 }
 
 pub(super) async fn get_session(
-    service: &SupervisorService,
-    request: Request<pb::GetSessionRequest>,
+    call: Call<'_>,
+    request: pb::GetSessionRequest,
 ) -> Result<pb::GetSessionResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
     Ok(pb::GetSessionResponse {
         session: Some(call.redaction.session(convert::thread::session(&handle.state()))),
     })
 }
 
 pub(super) async fn close_session(
-    service: &SupervisorService,
-    request: Request<pb::CloseSessionRequest>,
+    call: Call<'_>,
+    request: pb::CloseSessionRequest,
 ) -> Result<pb::CloseSessionResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
     let Some(root) = handle.state().root_id() else {
         return Err(refused(Rejection::SessionClosed));
     };
@@ -132,9 +123,11 @@ pub(super) async fn close_session(
         within,
         policy: parse::given("close_policy", request.close_policy)?,
     };
-    call.execute(&handle, command, remember, Vec::new()).await?;
+    call.execute(&handle, command, Vec::new()).await?;
     let state = if request.wait {
-        service.until(&handle, call.deadline, |session| session.closed).await?
+        call.service
+            .until(&handle, call.deadline, |session| session.closed)
+            .await?
     } else {
         handle.state()
     };
@@ -143,12 +136,13 @@ pub(super) async fn close_session(
     })
 }
 
-impl SupervisorService {
+impl Call<'_> {
     /// Returns the bundle of a new session, which is stored with it because the registry may drop it at any time.
-    async fn bundle(&self, call: &Call, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
+    async fn bundle(&self, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
         let files = self
+            .service
             .registry
-            .workspace(workspace_digest, call.deadline, &call.trace)
+            .workspace(workspace_digest, self.deadline, &self.trace)
             .await
             .map_err(Unresolved::into_status)?;
         Ok(content_of(&PutWorkspaceRequest {
@@ -158,10 +152,10 @@ impl SupervisorService {
     }
 
     /// The answer of CreateSession, the same for a retry.
-    fn session_response(&self, call: &Call, handle: &Handle) -> pb::CreateSessionResponse {
+    fn session_response(&self, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
-        let thread_token = root.and_then(|root| self.token_for(call, root, handle));
+        let thread_token = root.and_then(|root| self.token_for(root, handle));
         pb::CreateSessionResponse {
             session: Some(convert::thread::session(&state)),
             thread_token: thread_token.unwrap_or_default(),
@@ -170,11 +164,7 @@ impl SupervisorService {
     }
 
     /// Lets the registry select the root's agent type, if the request asks for it.
-    async fn route_root(
-        &self,
-        call: &Call,
-        request: &mut pb::CreateSessionRequest,
-    ) -> Result<Option<pb::AgentRoute>, Status> {
+    async fn route_root(&self, request: &mut pb::CreateSessionRequest) -> Result<Option<pb::AgentRoute>, Status> {
         if !request.auto_route {
             return Ok(None);
         }
@@ -190,7 +180,7 @@ impl SupervisorService {
             auto_route: true,
             agent_types: Vec::new(),
         };
-        let routed = route::route(&self.registry, call.deadline, &call.trace, question).await?;
+        let routed = route::route(&self.service.registry, self.deadline, &self.trace, question).await?;
         request.agent_type.clone_from(&routed.agent_type);
         Ok(Some(routed))
     }
@@ -198,7 +188,6 @@ impl SupervisorService {
     /// The root: its client's own where there is no input, otherwise a thread like any other, but without a slot.
     async fn root(
         &self,
-        call: &Call,
         request: &mut pb::CreateSessionRequest,
         ceiling: &Policy,
         sandbox: Sandbox,
@@ -243,15 +232,17 @@ impl SupervisorService {
                 }),
                 ..ResolveSpawnRequest::default()
             };
-            resolve(&self.registry, call.deadline, &call.trace, question)
+            self.service
+                .registry
+                .resolve(&question, self.deadline, &self.trace)
                 .await
-                .map_err(Unspawnable::into_status)?
+                .map_err(Unresolved::into_status)?
         } else {
             let role = Role {
                 agent_type: String::from("default"),
                 ..Role::default()
             };
-            ResolvedRole::new(Arc::new(Resolution::unasked(role, sandbox)))
+            Arc::new(Resolution::unasked(role, sandbox))
         };
         contents.extend(resolved.content.clone());
         let rights = Rights::child(
@@ -294,7 +285,9 @@ impl SupervisorService {
         };
         Ok((spawned, contents))
     }
+}
 
+impl SupervisorService {
     fn settings(&self, request: &pb::CreateSessionRequest) -> Result<Settings, Status> {
         let tool_ceiling = request
             .tool_ceiling
@@ -322,7 +315,7 @@ impl SupervisorService {
             restart_policy: parse::choice("restart_policy", request.restart_policy)?,
             policy_inheritance: parse::choice("policy_inheritance", request.policy_inheritance)?,
             tool_ceiling,
-            webhooks: parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?,
+            webhooks: parse_webhooks(&request.webhooks, self.config.webhooks.allow_private)?,
             labels: request.labels.clone(),
             approve_tools: request.approve_tools.clone(),
             runner_labels: request.runner_labels.clone(),
@@ -360,13 +353,6 @@ impl SupervisorService {
             )?,
         })
     }
-
-    pub(super) async fn own_or_named(&self, call: &Call, session_id: &str) -> Result<Handle, Status> {
-        if call.token.is_none() {
-            parse::session_id(session_id)?;
-        }
-        self.session_for(call, session_id, None).await
-    }
 }
 
 /// Returns the deadline of a cascade: the requested value, at most the service's own maximum.
@@ -396,14 +382,12 @@ fn check_new(request: &pb::CreateSessionRequest) -> Result<(), Status> {
 }
 
 pub(super) async fn update_session(
-    service: &SupervisorService,
-    request: Request<pb::UpdateSessionRequest>,
+    call: Call<'_>,
+    request: pb::UpdateSessionRequest,
 ) -> Result<pb::UpdateSessionResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
-    let handle = service.own_or_named(&call, &request.session_id).await?;
-    let command = Command::UpdateSession(Box::new(service.wanted_settings(request)?));
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let handle = call.own_or_named(&request.session_id).await?;
+    let command = Command::UpdateSession(Box::new(call.service.wanted_settings(request)?));
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateSessionResponse {
         session: Some(convert::thread::session(&done.session)),
     })
@@ -424,21 +408,15 @@ impl SupervisorService {
             ));
         }
         parse::orchestrators(&request.orchestrators)?;
-        let webhooks = parse_webhooks(&request.webhooks, self.config.allow_private_webhooks)?;
+        let webhooks = parse_webhooks(&request.webhooks, self.config.webhooks.allow_private)?;
         Ok(SettingsUpdate {
             change: SettingsChange {
-                mode: request.mode.map(|mode| parse::choice("mode", mode)).transpose()?,
+                mode: parse::change("mode", request.mode)?,
                 limits: None,
                 budget: request.budget.map(|budget| parse::budget(Some(budget))).transpose()?,
                 paused: request.paused,
-                orchestration: request
-                    .orchestration
-                    .map(|orchestration| parse::choice("orchestration", orchestration))
-                    .transpose()?,
-                edge_management: request
-                    .edge_management
-                    .map(|edges| parse::choice("edge_management", edges))
-                    .transpose()?,
+                orchestration: parse::change("orchestration", request.orchestration)?,
+                edge_management: parse::change("edge_management", request.edge_management)?,
                 orchestrators: request.replace_orchestrators.then_some(request.orchestrators),
                 webhooks: request.replace_webhooks.then_some(webhooks),
             },
@@ -448,13 +426,11 @@ impl SupervisorService {
 }
 
 pub(super) async fn delete_session(
-    service: &SupervisorService,
-    request: Request<pb::DeleteSessionRequest>,
+    call: Call<'_>,
+    request: pb::DeleteSessionRequest,
 ) -> Result<pb::DeleteSessionResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let remember = call.remember(&request)?;
     let id = parse::session_id(&request.session_id)?;
-    service.directory.delete(id, remember.as_ref()).await?;
+    call.service.directory.delete(id, call.remember.as_ref()).await?;
     Ok(pb::DeleteSessionResponse {})
 }
 
@@ -463,17 +439,16 @@ pub(super) async fn delete_session(
 const LOOKS: usize = 8;
 
 pub(super) async fn list_sessions(
-    service: &SupervisorService,
-    request: Request<pb::ListSessionsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListSessionsRequest,
 ) -> Result<pb::ListSessionsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     parse::wanted_labels("labels", &request.labels)?;
     let page = Page::of(&mut request, &call.scope)?;
     let filter = Filter {
         labels: request.labels,
         include_closed: request.include_closed,
     };
-    let (sessions, next_page_token) = service.fill(&page, &filter).await?;
+    let (sessions, next_page_token) = call.service.fill(&page, &filter).await?;
     let sessions = sessions.into_iter().map(|session| call.redaction.session(session));
     Ok(pb::ListSessionsResponse {
         sessions: sessions.collect(),
@@ -509,23 +484,21 @@ impl SupervisorService {
 const OUTBOX: usize = 64;
 
 pub(super) async fn watch_sessions(
-    service: &SupervisorService,
-    request: Request<pb::WatchSessionsRequest>,
+    call: Call<'_>,
+    request: pb::WatchSessionsRequest,
 ) -> Result<ReceiverStream<Result<pb::WatchSessionsResponse, Status>>, Status> {
-    let is_forwarded = request.extensions().get::<Forwarded>().is_some();
-    let (call, request) = Call::open(request)?;
     parse::wanted_labels("labels", &request.labels)?;
     let watch = SessionsWatch {
-        overview: service.overview.clone(),
+        overview: call.service.overview.clone(),
         filter: Filter {
             labels: request.labels,
             include_closed: request.include_closed,
         },
         redaction: call.redaction,
-        lifetime: service.clock().jittered(service.config.watch.lifetime),
-        flush_timeout: service.config.watch.flush_timeout,
-        draining: service.draining.clone(),
-        is_forwarded,
+        lifetime: call.service.clock().jittered(call.service.config.watch.lifetime),
+        flush_timeout: call.service.config.watch.flush_timeout,
+        draining: call.service.draining.clone(),
+        is_forwarded: call.is_forwarded,
     };
     let (outbox, messages) = mpsc::channel(OUTBOX);
     tokio::spawn(watch.run(outbox));

@@ -2,10 +2,10 @@
 //!
 //! [`use_cases::spawn`]: crate::use_cases::spawn
 
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{call::Call, parse, service::SupervisorService};
+use super::{call::Call, parse};
 use crate::{
     convert::{View, status::refused},
     domain::{
@@ -15,7 +15,7 @@ use crate::{
     engine::{Begun, Done, Handle},
     use_cases::{
         route,
-        spawn::{NamedRole, SpawnArguments, SpawnCaller, agent_type_name},
+        spawn::{NamedRole, SpawnArguments, agent_type_name},
     },
 };
 
@@ -23,14 +23,13 @@ use crate::{
 pub(crate) const CAPABILITIES: usize = 64;
 
 pub(super) async fn spawn_agent(
-    service: &SupervisorService,
-    request: Request<pb::SpawnAgentRequest>,
+    call: Call<'_>,
+    request: pb::SpawnAgentRequest,
+    return_token: bool,
 ) -> Result<pb::SpawnAgentResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
-    let return_token = std::mem::take(&mut request.return_token);
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
-    let handle = service.session_for(&call, &request.session_id, named).await?;
-    let parent = SupervisorService::thread_or_own(&call, &handle, named)?;
+    let handle = call.session_for(&request.session_id, named).await?;
+    let parent = call.thread_or_own(&handle, named)?;
     let role = role(&request);
     let wanted = Wanted {
         caller: &call.caller,
@@ -40,21 +39,18 @@ pub(super) async fn spawn_agent(
     };
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
-    let remember = call.remember(&request)?;
-    let in_flight = match handle.begin(remember).await? {
-        Begun::Before(done) => return response(service, &call, &handle, &done, return_token),
+    let in_flight = match handle.begin(call.remember.clone()).await? {
+        Begun::Before(done) => return response(&call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };
     operators_only(&call, &request)?;
     let arguments = arguments(parent, request)?;
-    let caller = SpawnCaller {
-        caller: &call.caller,
-        deadline: call.deadline,
-        trace: &call.trace,
-        origin: call.origin(),
-    };
-    let spawned = service.spawner.run(&handle, in_flight, caller, arguments).await?;
-    let response = response(service, &call, &handle, &spawned.done, return_token)?;
+    let spawned = call
+        .service
+        .spawner
+        .run(&handle, in_flight, call.spawn_caller(), arguments)
+        .await?;
+    let response = response(&call, &handle, &spawned.done, return_token)?;
     Ok(pb::SpawnAgentResponse {
         warnings: spawned.warnings.into_iter().chain(response.warnings).collect(),
         route: spawned.route,
@@ -78,8 +74,7 @@ fn role(request: &pb::SpawnAgentRequest) -> NamedRole {
 }
 
 fn response(
-    service: &SupervisorService,
-    call: &Call,
+    call: &Call<'_>,
     handle: &Handle,
     done: &Done,
     return_token: bool,
@@ -92,8 +87,8 @@ fn response(
     let no_tools = thread
         .effective
         .no_tools_warning(tool_policy::CANONICAL_TOOLS, &thread.spawned.role.agent_type);
-    let shown = service.view.show(&done.session, thread, View::default());
-    let thread_token = return_token.then(|| service.token_for(call, thread, handle)).flatten();
+    let shown = call.service.watches.view.show(&done.session, thread, View::default());
+    let thread_token = return_token.then(|| call.token_for(thread, handle)).flatten();
     Ok(pb::SpawnAgentResponse {
         queue_position: shown.queue_position,
         thread: Some(shown),
@@ -104,7 +99,7 @@ fn response(
 }
 
 /// Rejects the fields that only operators may set.
-pub(super) fn operators_only(call: &Call, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+pub(super) fn operators_only(call: &Call<'_>, request: &pb::SpawnAgentRequest) -> Result<(), Status> {
     call.operators_only("override", !request.r#override.is_empty())?;
     call.operators_only("custom_system_prompt", !request.custom_system_prompt.is_empty())
 }
@@ -119,22 +114,15 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
     parse::text("reasoning_effort", &request.reasoning_effort, parse::NAME_BYTES)?;
     parse::text("provider", &request.provider, parse::NAME_BYTES)?;
     parse::text("expected_digest", &request.expected_digest, 64)?;
-    let label = request.label.trim().to_owned();
-    parse::line("label", &label, parse::NAME_BYTES)?;
+    check_texts(&request)?;
     let alias = request.alias.trim().to_owned();
     parse::alias(&alias)?;
-    parse::directory("working_directory", &request.working_directory)?;
-    parse::text("objective", &request.objective, parse::PROSE_BYTES)?;
-    parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES)?;
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     parse::text(
         "custom_system_prompt",
         &request.custom_system_prompt,
         parse::PROSE_BYTES,
     )?;
-    if let Some(note) = &request.thread_note {
-        parse::text("thread_note", note, parse::NOTE_BYTES)?;
-    }
     let narrower = request.permissions.as_ref();
     let narrowing = narrower
         .map(|narrower| parse::ceiling("permissions", "spawn", narrower))
@@ -171,7 +159,7 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
         narrowing,
         edge_management,
         alias,
-        label,
+        label: request.label.trim().to_owned(),
         note: request.thread_note.map(|note| note.trim().to_owned()),
         working_directory: request.working_directory,
         budget,
@@ -182,6 +170,16 @@ pub(crate) fn arguments(parent: ThreadId, mut request: pb::SpawnAgentRequest) ->
         result_repairs,
         item: None,
     })
+}
+
+/// Checks the texts that may differ between the items of a group, except the input.
+pub(super) fn check_texts(request: &pb::SpawnAgentRequest) -> Result<(), Status> {
+    parse::line("label", request.label.trim(), parse::NAME_BYTES)?;
+    parse::text("objective", &request.objective, parse::PROSE_BYTES)?;
+    parse::text("definition_of_done", &request.definition_of_done, parse::PROSE_BYTES)?;
+    parse::directory("working_directory", &request.working_directory)?;
+    let note = request.thread_note.as_deref().unwrap_or_default();
+    parse::text("thread_note", note, parse::NOTE_BYTES)
 }
 
 fn check_capabilities(capabilities: &[String]) -> Result<(), Status> {

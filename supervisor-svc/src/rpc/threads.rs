@@ -4,16 +4,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use supervisor_log::codec::{WireEnum as _, parts::settled_to_pb};
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::{v1 as pb, v1::input_item::Item};
 
 use super::{
-    call::{Call, authorized_thread, named_thread},
-    page::Page,
-    parse,
-    results::DOCUMENTS_BYTES,
-    service::SupervisorService,
-    sessions::cascade_time,
+    call::Call, page::Page, parse, results::DOCUMENTS_BYTES, service::SupervisorService, sessions::cascade_time,
 };
 use crate::{
     convert::{self, View, status::refused},
@@ -28,18 +23,16 @@ use crate::{
         },
         settings::{OnLimit, Urgency},
         state::{session::Session, thread::Thread},
-        status::{self, StatusKind},
+        status::StatusKind,
     },
     results::ResultReader,
 };
 
 pub(super) async fn send_input(
-    service: &SupervisorService,
-    request: Request<pb::SendInputRequest>,
+    call: Call<'_>,
+    mut request: pb::SendInputRequest,
 ) -> Result<pb::SendInputResponse, Status> {
-    let (call, mut request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     let urgency = urgency(&request)?;
@@ -64,9 +57,9 @@ pub(super) async fn send_input(
         on_limit: parse::choice("on_limit", request.on_limit)?,
         result_repairs,
     };
-    service.await_approval(&call, &handle, asked).await?;
-    let done = call.execute(&handle, command, remember, vec![content]).await?;
-    let shown = service.show(&done.session, target)?;
+    call.await_approval(&handle, asked).await?;
+    let done = call.execute(&handle, command, vec![content]).await?;
+    let shown = call.service.show(&done.session, target)?;
     Ok(pb::SendInputResponse {
         input_number: done.outcome.input.map(InputNumber::get).unwrap_or_default(),
         queue_position: shown.queue_position,
@@ -75,61 +68,49 @@ pub(super) async fn send_input(
 }
 
 pub(super) async fn interrupt_agent(
-    service: &SupervisorService,
-    request: Request<pb::InterruptAgentRequest>,
+    call: Call<'_>,
+    request: pb::InterruptAgentRequest,
 ) -> Result<pb::InterruptAgentResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
+    let reason = parse::reason(&request.reason, "interrupted")?;
     let asked = call.approval_request(
         &handle,
         &request,
         || json!({"id": request.thread_id, "interrupt": true}),
     );
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let command = Command::Interrupt {
         caller: call.caller.clone(),
         target,
         turn: request.turn.map(Turn::new),
         only_this: request.only_this,
-        reason: if request.reason.is_empty() {
-            String::from("interrupted")
-        } else {
-            request.reason
-        },
+        reason,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::InterruptAgentResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
         interrupted_thread_ids: done.outcome.stopped.iter().map(ToString::to_string).collect(),
     })
 }
 
 pub(super) async fn close_agent(
-    service: &SupervisorService,
-    request: Request<pb::CloseAgentRequest>,
+    call: Call<'_>,
+    request: pb::CloseAgentRequest,
 ) -> Result<pb::CloseAgentResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
-    parse::text("reason", &request.reason, parse::REASON_BYTES)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
+    let reason = parse::reason(&request.reason, "closed")?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     let command = Command::Close {
         caller: call.caller.clone(),
         target,
-        reason: if request.reason.is_empty() {
-            String::from("closed")
-        } else {
-            request.reason
-        },
+        reason,
         cause: CloseCause::Close,
         within: cascade_time(request.deadline)?,
         policy: parse::given("close_policy", request.close_policy)?,
     };
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let before = handle.state();
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     let status_before = status_before(&before, &done.session, target, done.outcome.status_before);
     let state = if request.wait {
         let is_down = |session: &Session| {
@@ -137,85 +118,68 @@ pub(super) async fn close_agent(
                 .thread(target)
                 .is_none_or(|thread| !thread.status.kind().is_open())
         };
-        service.until(&handle, call.deadline, is_down).await?
+        call.service.until(&handle, call.deadline, is_down).await?
     } else {
         done.session
     };
     Ok(pb::CloseAgentResponse {
         status_before: Some(status_before),
-        thread: Some(service.show(&state, target)?),
+        thread: Some(call.service.show(&state, target)?),
     })
 }
 
 pub(super) async fn resume_agent(
-    service: &SupervisorService,
-    request: Request<pb::ResumeAgentRequest>,
+    call: Call<'_>,
+    request: pb::ResumeAgentRequest,
 ) -> Result<pb::ResumeAgentResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
     // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
     // reject.
     parse::choice::<OnLimit>("on_limit", request.on_limit)?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let command = Command::Resume {
         caller: call.caller.clone(),
         target,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::ResumeAgentResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
         thread_token: done
             .session
             .thread(target)
-            .and_then(|thread| service.token_for(&call, thread, &handle))
+            .and_then(|thread| call.token_for(thread, &handle))
             .unwrap_or_default(),
     })
 }
 
 pub(super) async fn set_thread_note(
-    service: &SupervisorService,
-    request: Request<pb::SetThreadNoteRequest>,
+    call: Call<'_>,
+    request: pb::SetThreadNoteRequest,
 ) -> Result<pb::SetThreadNoteResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
     parse::text("thread_note", &request.thread_note, parse::NOTE_BYTES)?;
     let shown = || json!({"id": request.thread_id, "note": request.thread_note});
     let asked = call.approval_request(&handle, &request, shown);
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let command = Command::SetNote {
         caller: call.caller.clone(),
         target,
         note: request.thread_note,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::SetThreadNoteResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
     })
 }
 
 impl SupervisorService {
     pub(super) fn show(&self, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        self.show_in(View::default(), session, id)
-    }
-
-    /// Like [`Self::show`], restricted to the data visible to the caller.
-    pub(super) fn show_to(&self, call: &Call, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
-        let view = View {
-            redaction: call.redaction,
-            ..View::default()
-        };
-        self.show_in(view, session, id)
-    }
-
-    fn show_in(&self, view: View, session: &Session, id: ThreadId) -> Result<pb::Thread, Status> {
         let thread = session
             .thread(id)
             .ok_or_else(|| Rejection::ThreadNotFound(id.to_string()))
             .map_err(refused)?;
-        Ok(self.view.show(session, thread, view))
+        Ok(self.watches.view.show(session, thread, View::default()))
     }
 }
 
@@ -258,10 +222,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
 fn status_before(before: &Session, after: &Session, target: ThreadId, remembered: Option<StatusKind>) -> pb::Status {
     let shown = |thread: &Arc<Thread>| convert::thread::status(&thread.status, thread.since);
     let after = after.thread(target);
-    let settled = after.and_then(|thread| match &thread.status {
-        status::Status::Shutdown { before, .. } => before.as_deref(),
-        _ => None,
-    });
+    let settled = after.and_then(|thread| thread.status.settled());
     after
         .map(shown)
         .into_iter()
@@ -275,12 +236,10 @@ fn status_before(before: &Session, after: &Session, target: ThreadId, remembered
 }
 
 pub(super) async fn update_thread_budget(
-    service: &SupervisorService,
-    request: Request<pb::UpdateThreadBudgetRequest>,
+    call: Call<'_>,
+    request: pb::UpdateThreadBudgetRequest,
 ) -> Result<pb::UpdateThreadBudgetResponse, Status> {
-    let (call, request) = Call::change(request)?;
-    let (handle, target) = named_thread(service, &call, &request.session_id, &request.thread_id).await?;
-    let remember = call.remember(&request)?;
+    let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
     if request.budget.is_none() {
         return Err(parse::bad(
             "budget",
@@ -292,45 +251,44 @@ pub(super) async fn update_thread_budget(
         target,
         budget: parse::budget(request.budget)?,
     };
-    let done = call.execute(&handle, command, remember, Vec::new()).await?;
+    let done = call.execute(&handle, command, Vec::new()).await?;
     Ok(pb::UpdateThreadBudgetResponse {
-        thread: Some(service.show(&done.session, target)?),
+        thread: Some(call.service.show(&done.session, target)?),
     })
 }
 
-pub(super) async fn get_thread(
-    service: &SupervisorService,
-    request: Request<pb::GetThreadRequest>,
-) -> Result<pb::GetThreadResponse, Status> {
-    let (call, request) = Call::open(request)?;
+pub(super) async fn get_thread(call: Call<'_>, request: pb::GetThreadRequest) -> Result<pb::GetThreadResponse, Status> {
     // A thread that names none means itself; an operator has to name one.
     let thread_id = match call.caller.thread() {
         Some(own) if request.thread_id.is_empty() => own.to_string(),
         _ => request.thread_id,
     };
-    let (handle, target) = named_thread(service, &call, &request.session_id, &thread_id).await?;
+    let (handle, target) = call.named_thread(&request.session_id, &thread_id).await?;
     let state = handle.state();
-    let mut shown = service.show_to(&call, &state, target)?;
-    if let Some(result) = state.thread(target).and_then(|thread| thread.result.as_ref()) {
-        let mut reader = ResultReader::new(service.directory.store().as_ref(), state.id, DOCUMENTS_BYTES);
+    let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
+    let view = View {
+        redaction: call.redaction,
+        ..View::default()
+    };
+    let mut shown = call.service.watches.view.show(&state, thread, view);
+    if let Some(result) = &thread.result {
+        let mut reader = ResultReader::new(call.service.directory.store().as_ref(), state.id, DOCUMENTS_BYTES);
         shown.result = Some(call.redaction.result(reader.read(result).await?));
     }
     Ok(pb::GetThreadResponse {
         thread: Some(shown),
-        roll_up: state.thread(target).map(|top| convert::thread::roll_up_of(&state, top)),
+        roll_up: Some(convert::thread::roll_up_of(&state, thread)),
     })
 }
 
 pub(super) async fn list_active_agents(
-    service: &SupervisorService,
-    request: Request<pb::ListActiveAgentsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListActiveAgentsRequest,
 ) -> Result<pb::ListActiveAgentsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, around) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, around) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let asked = call.approval_request(&handle, &request, || json!({}));
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     let state = handle.state();
     let listing = Listing {
         around,
@@ -350,7 +308,7 @@ pub(super) async fn list_active_agents(
         redaction: call.redaction,
     };
     let entries = found.iter().map(|thread| (thread.spawn_sequence, thread));
-    let show = |thread: &Arc<Thread>| service.view.show(&state, thread, view);
+    let show = |thread: &Arc<Thread>| call.service.watches.view.show(&state, thread, view);
     let (threads, next_page_token) = page.cut(entries, show, None);
     Ok(pb::ListActiveAgentsResponse {
         threads,
@@ -358,13 +316,8 @@ pub(super) async fn list_active_agents(
     })
 }
 
-pub(super) async fn get_quota(
-    service: &SupervisorService,
-    request: Request<pb::GetQuotaRequest>,
-) -> Result<pb::GetQuotaResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+pub(super) async fn get_quota(call: Call<'_>, request: pb::GetQuotaRequest) -> Result<pb::GetQuotaResponse, Status> {
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let thread = authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?;
     Ok(pb::GetQuotaResponse {

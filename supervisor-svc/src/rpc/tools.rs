@@ -9,7 +9,7 @@ use std::sync::Arc;
 use prost::Message;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{
     fault::Fault,
     reason::Reason,
@@ -17,12 +17,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{
-    call::{Call, authorized_thread},
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
 use crate::{
     convert::status::{draining, refused},
     domain::{
@@ -49,19 +44,19 @@ const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "spawn_group", "list
 const MAX_ROLES: usize = 1_000;
 
 pub(super) async fn describe_tools(
-    service: &SupervisorService,
-    request: Request<pb::DescribeToolsRequest>,
+    call: Call<'_>,
+    request: pb::DescribeToolsRequest,
 ) -> Result<pb::DescribeToolsResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let (state, thread) = service
-        .readable_thread(&call, &request, &request.session_id, &request.thread_id)
+    let (state, thread) = call
+        .readable_thread(&request, &request.session_id, &request.thread_id)
         .await?;
     let question = DescribeSpawnToolRequest {
         cwd: state.workspace(&thread).to_owned(),
         workspace_digest: state.settings.workspace_digest.clone(),
         agent_types: thread.spawned.role.spawn_list.iter().take(MAX_ROLES).cloned().collect(),
     };
-    let described = service
+    let described = call
+        .service
         .spawner
         .registry_for(&state)
         .tools(question, call.deadline, &call.trace)
@@ -79,16 +74,15 @@ pub(super) async fn describe_tools(
 }
 
 pub(super) async fn list_spawnable_agents(
-    service: &SupervisorService,
-    request: Request<pb::ListSpawnableAgentsRequest>,
+    call: Call<'_>,
+    mut request: pb::ListSpawnableAgentsRequest,
 ) -> Result<pb::ListSpawnableAgentsResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page = Page::of(&mut request, &call.scope)?;
     if let Some(agent_type) = &request.agent_type {
         parse::text("agent_type", agent_type, parse::NAME_BYTES)?;
     }
-    let (state, thread) = service
-        .readable_thread(&call, &request, &request.session_id, &request.thread_id)
+    let (state, thread) = call
+        .readable_thread(&request, &request.session_id, &request.thread_id)
         .await?;
     // A thread that spawns within its subtree is also bound by its own role.
     let caller = call.caller.thread().and_then(|id| state.thread(id));
@@ -111,7 +105,8 @@ pub(super) async fn list_spawnable_agents(
             expanded: request.expanded,
             ..registry::ListAgentsRequest::default()
         };
-        agents = service
+        agents = call
+            .service
             .spawner
             .registry_for(&state)
             .agents(question, call.deadline, &call.trace)
@@ -127,22 +122,20 @@ pub(super) async fn list_spawnable_agents(
     })
 }
 
-impl SupervisorService {
+impl Call<'_> {
     /// Returns the thread of a request, if the caller may read it and an operator has approved the call where
     /// required. The default is the caller's own thread, or the root for an operator.
     async fn readable_thread(
         &self,
-        call: &Call,
         request: &impl Message,
         session_id: &str,
         thread_id: &str,
     ) -> Result<(Arc<Session>, Arc<Thread>), Status> {
-        let named = parse::optional_id("thread_id", thread_id)?;
-        let (handle, target) = authorized_thread(self, call, session_id, named).await?;
-        let asked = call.approval_request(&handle, request, || json!({}));
-        self.await_approval(call, &handle, asked).await?;
+        let (handle, target) = self.authorized_thread(session_id, thread_id).await?;
+        let asked = self.approval_request(&handle, request, || json!({}));
+        self.await_approval(&handle, asked).await?;
         let state = handle.state();
-        let thread = Arc::clone(authority::authorize(&state, &call.caller, call.method, target).map_err(refused)?);
+        let thread = Arc::clone(authority::authorize(&state, &self.caller, self.method, target).map_err(refused)?);
         Ok((state, thread))
     }
 }
@@ -188,13 +181,11 @@ fn shown(agent: &registry::Agent) -> pb::SpawnableAgent {
 }
 
 pub(super) async fn authorize_tool(
-    service: &SupervisorService,
-    request: Request<pb::AuthorizeToolRequest>,
+    call: Call<'_>,
+    request: pb::AuthorizeToolRequest,
 ) -> Result<pb::AuthorizeToolResponse, Status> {
-    let (call, request) = Call::open(request)?;
     check_call(&request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
         // A caller that waits for the full approval timeout receives the decision.
@@ -207,25 +198,22 @@ pub(super) async fn authorize_tool(
         None => request.runner_kind,
     };
     let asked = ToolCallRequest {
-        confined: service.confines(&state, target, &runner_kind),
-        docs_only: false,
+        confined: call.service.confines(&state, target, &runner_kind),
         tool: request.tool,
         arguments: request.arguments_json,
-        request: None,
-        unredacted: None,
-        omitted_bytes: 0,
-        known_by: KnownBy::Content,
         runner_kind,
         paths: request.resolved_paths,
+        ..ToolCallRequest::default()
     };
-    let decided = service
+    let decided = call
+        .service
         .decisions
         .decide(
             &handle,
             target,
             &asked,
             call.origin(),
-            service.wait_for_operator(call.deadline, asked_for),
+            call.service.wait_for_operator(call.deadline, asked_for),
         )
         .await?;
     let refused = decided.outcome.refusal();
@@ -271,36 +259,32 @@ fn check_call(request: &pb::AuthorizeToolRequest) -> Result<(), Status> {
         .try_for_each(|path| parse::directory("resolved_paths", path))
 }
 
-impl SupervisorService {
+impl Call<'_> {
     /// Waits until an operator has approved an authorized and valid call. Returns at once if the call needs no
     /// approval.
-    pub(super) async fn await_approval(
-        &self,
-        call: &Call,
-        handle: &Handle,
-        asked: Option<ToolCallRequest>,
-    ) -> Result<(), Status> {
-        let (Some(thread), Some(asked)) = (call.caller.thread(), asked) else {
+    pub(super) async fn await_approval(&self, handle: &Handle, asked: Option<ToolCallRequest>) -> Result<(), Status> {
+        let (Some(thread), Some(asked)) = (self.caller.thread(), asked) else {
             return Ok(());
         };
         let origin = Origin {
             request_id: None,
-            ..call.origin()
+            ..self.origin()
         };
         let decided = self
+            .service
             .decisions
             .decide(
                 handle,
                 thread,
                 &asked,
                 origin,
-                self.wait_for_operator(call.deadline, DECIDED_WITHIN),
+                self.service.wait_for_operator(self.deadline, DECIDED_WITHIN),
             )
             .await?;
         let fault = match decided.outcome {
             Outcome::Allowed => return Ok(()),
             Outcome::Refused(reason) => Fault::new(Code::PermissionDenied, Reason::ToolDenied, reason),
-            Outcome::Waits if self.draining.is_cancelled() => return Err(draining("call again")),
+            Outcome::Waits if self.service.draining.is_cancelled() => return Err(draining("call again")),
             Outcome::Waits => Fault::new(
                 Code::DeadlineExceeded,
                 Reason::DeadlineExceeded,
@@ -313,9 +297,7 @@ impl SupervisorService {
         };
         Err(fault.with("tool", asked.tool).into())
     }
-}
 
-impl Call {
     /// Builds the approval request for the call. Returns `None` if the call needs no approval. `shown` are the
     /// arguments displayed to the operator.
     ///
@@ -336,17 +318,12 @@ impl Call {
             tool,
             arguments: shown().to_string(),
             request: Some(identity),
-            unredacted: None,
-            omitted_bytes: 0,
             known_by: if self.request_id.is_empty() {
                 KnownBy::Content
             } else {
                 KnownBy::Id
             },
-            runner_kind: String::new(),
-            paths: Vec::new(),
-            confined: false,
-            docs_only: false,
+            ..ToolCallRequest::default()
         })
     }
 }

@@ -1,22 +1,17 @@
 //! Transcripts of threads: listed in pages, followed, and written by clients.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use supervisor_log::{codec::WireEnum as _, store::TranscriptQuery};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::mpsc,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
-use super::{
-    call::{Call, authorized_thread},
-    page::Page,
-    parse,
-    service::SupervisorService,
-};
+use super::{call::Call, page::Page, parse, service::SupervisorService};
 use crate::{
     convert::{
         Redaction,
@@ -25,6 +20,7 @@ use crate::{
     domain::{
         event::ConditionKind,
         ids::{Generation, ThreadId},
+        principal::Caller,
         rejection::Rejection,
         rules::{authority, start},
         state::session::Session,
@@ -44,14 +40,12 @@ const WATCHED_ENTRIES: usize = 128;
 const OUTBOX: usize = 4;
 
 pub(super) async fn list_transcript(
-    service: &SupervisorService,
-    request: Request<pb::ListTranscriptRequest>,
+    call: Call<'_>,
+    mut request: pb::ListTranscriptRequest,
 ) -> Result<pb::ListTranscriptResponse, Status> {
-    let (call, mut request) = Call::open(request)?;
     let page: Page<u64> = Page::of(&mut request, &call.scope)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, thread) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let (handle, thread) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let reader = Reader::new(call.service, handle, thread, &request.kinds, call.redaction)?;
     let after = match page.after() {
         Some(after) => *after,
         None => reader.start(request.after_number, request.tail).await?,
@@ -66,31 +60,27 @@ pub(super) async fn list_transcript(
 }
 
 pub(super) async fn watch_transcript(
-    service: &SupervisorService,
-    request: Request<pb::WatchTranscriptRequest>,
+    call: Call<'_>,
+    request: pb::WatchTranscriptRequest,
 ) -> Result<ReceiverStream<Result<pb::WatchTranscriptResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, thread) = authorized_thread(service, &call, &request.session_id, named).await?;
-    let reader = Reader::new(service, handle, thread, &request.kinds, call.redaction)?;
+    let (handle, thread) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
+    let reader = Reader::new(call.service, handle, thread, &request.kinds, call.redaction)?;
     let after = reader.start(request.after_number, request.tail).await?;
     let (outbox, messages) = mpsc::channel(OUTBOX + 1);
     let watch = Watch {
-        lifetime: service.clock().jittered(service.config.watch.lifetime),
+        lifetime: call.service.clock().jittered(call.service.config.watch.lifetime),
         reader,
-        call,
+        thread_caller: call.token.map(|_| call.caller),
     };
     tokio::spawn(watch.run(after, outbox));
     Ok(ReceiverStream::new(messages))
 }
 
 pub(super) async fn append_transcript(
-    service: &SupervisorService,
-    request: Request<pb::AppendTranscriptRequest>,
+    call: Call<'_>,
+    request: pb::AppendTranscriptRequest,
 ) -> Result<pb::AppendTranscriptResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let named = parse::optional_id("thread_id", &request.thread_id)?;
-    let (handle, target) = authorized_thread(service, &call, &request.session_id, named).await?;
+    let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let session = handle.state();
     let thread = authority::authorize(&session, &call.caller, call.method, target).map_err(refused)?;
     start::takes_part(&session, thread).map_err(refused)?;
@@ -108,9 +98,10 @@ pub(super) async fn append_transcript(
         generation: thread.generation,
         batch: request.batch,
     };
-    let now = service.clock().now();
+    let now = call.service.clock().now();
     let entries = stored(thread.generation, request.entries, session.settings.transcript, now);
-    let last = service
+    let last = call
+        .service
         .transcripts
         .append_now(source, entries)
         .await
@@ -219,7 +210,8 @@ impl Reader {
 struct Watch {
     reader: Reader,
     lifetime: Duration,
-    call: Call,
+    /// The caller, if it is a thread, whose token may become invalid.
+    thread_caller: Option<Caller>,
 }
 
 /// The conditions of a thread, its attempt, and whether it has no turn; `None`: there is no such thread.
@@ -227,42 +219,24 @@ type Noted = Option<(Vec<(ConditionKind, (UnixMillis, String))>, Generation, boo
 
 type Outbox = mpsc::Sender<Result<pb::WatchTranscriptResponse, Status>>;
 
-/// The reason why a watch ends.
-enum End {
-    /// The client disconnected.
-    Gone,
-    /// Planned end: the thread is closed, or the stream has reached its lifetime.
-    Planned,
-    /// Ended with this error.
-    Failed(Status),
-}
-
-impl From<Failure> for End {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure.into())
-    }
-}
-
 impl Watch {
     async fn run(self, after: u64, outbox: Outbox) {
         // Every reason to end a watch also applies while the watch waits for its reader.
-        let end = tokio::select! {
+        let ended = tokio::select! {
             biased;
-            () = self.reader.service.draining.cancelled() => End::Failed(draining(RESUME)),
-            () = outbox.closed() => End::Gone,
-            () = sleep(self.lifetime) => End::Planned,
-            ended = self.follow(after, &outbox) => match ended {
-                Ok(never) => match never {},
-                Err(end) => end,
-            },
+            () = self.reader.service.draining.cancelled() => Err(draining(RESUME)),
+            () = outbox.closed() => Ok(()),
+            () = sleep(self.lifetime) => Ok(()),
+            ended = self.follow(after, &outbox) => ended,
         };
-        if let End::Failed(status) = end {
+        if let Err(status) = ended {
             // A reader that does not read misses the status.
             let _ = timeout(self.reader.service.config.watch.flush_timeout, outbox.send(Err(status))).await;
         }
     }
 
-    async fn follow(&self, mut after: u64, outbox: &Outbox) -> Result<Infallible, End> {
+    /// Sends the entries until the thread is closed, or its session is passivated or moved.
+    async fn follow(&self, mut after: u64, outbox: &Outbox) -> Result<(), Status> {
         let mut changes = self.reader.service.transcripts.changes(self.reader.thread);
         let mut states = self.reader.handle.states();
         let limits = &self.reader.service.config.watch;
@@ -280,43 +254,40 @@ impl Watch {
             let entries = self.reader.entries(after, WATCHED_ENTRIES).await?;
             if let Some(last) = entries.last() {
                 after = last.number;
-                self.send(outbox, entries, after).await?;
+                let message = pb::WatchTranscriptResponse {
+                    entries,
+                    number: after,
+                    closed: false,
+                };
+                send(outbox, message).await?;
                 idle.reset();
                 continue;
             }
+            let bookmark = pb::WatchTranscriptResponse {
+                entries: Vec::new(),
+                number: after,
+                closed: is_over,
+            };
             if is_over {
-                let last = pb::WatchTranscriptResponse {
-                    number: after,
-                    closed: true,
-                    ..pb::WatchTranscriptResponse::default()
-                };
-                outbox.send(Ok(last)).await.map_err(|_| End::Gone)?;
-                return Err(End::Planned);
+                return send(outbox, bookmark).await;
             }
-            tokio::select! {
-                changed = changes.changed() => changed.map_err(|_| End::Planned)?,
-                // The session is passivated or moved: the client watches again.
-                over = self.over(&noted, &mut states) => over?,
-                _ = idle.tick() => self.send(outbox, Vec::new(), after).await?,
+            // An event may have added a notice to the transcript.
+            let has_news = |session: &Arc<Session>| {
+                self.is_over(session) || self.is_stale(session) || self.noted(session) != noted
+            };
+            // A source ends when the session is passivated or moved: the client watches again.
+            let has_ended = tokio::select! {
+                changed = changes.changed() => changed.is_err(),
+                has_ended = async { states.wait_for(has_news).await.is_err() } => has_ended,
+                _ = idle.tick() => {
+                    send(outbox, bookmark).await?;
+                    false
+                }
+            };
+            if has_ended {
+                return Ok(());
             }
         }
-    }
-
-    async fn send(&self, outbox: &Outbox, entries: Vec<pb::TranscriptEntry>, number: u64) -> Result<(), End> {
-        let message = pb::WatchTranscriptResponse {
-            entries,
-            number,
-            closed: false,
-        };
-        outbox.send(Ok(message)).await.map_err(|_| End::Gone)
-    }
-
-    /// Waits until the thread is closed, an event may have added a notice to its transcript, or the caller's token is no
-    /// longer valid. Fails if the session's actor ends.
-    async fn over(&self, noted: &Noted, states: &mut watch::Receiver<Arc<Session>>) -> Result<(), End> {
-        let is_over =
-            |session: &Arc<Session>| self.is_over(session) || self.is_stale(session) || self.noted(session) != *noted;
-        states.wait_for(is_over).await.map(drop).map_err(|_| End::Planned)
     }
 
     /// Returns the parts of the thread's state whose changes may be [notices](crate::transcripts::notice).
@@ -334,17 +305,21 @@ impl Watch {
 
     /// Returns whether the caller is a thread whose token is no longer valid.
     fn is_stale(&self, session: &Session) -> bool {
-        self.call.token.is_some() && authority::fresh(session, &self.call.caller).is_err()
+        let mut caller = self.thread_caller.iter();
+        caller.any(|caller| authority::fresh(session, caller).is_err())
     }
 
     /// A thread's stream must not outlive its token.
-    fn check_caller(&self) -> Result<(), End> {
+    fn check_caller(&self) -> Result<(), Status> {
         let session = self.reader.handle.state();
-        match self.call.token {
-            Some(_) => authority::fresh(&session, &self.call.caller)
-                .map(drop)
-                .map_err(|rejection| End::Failed(refused(rejection))),
+        match &self.thread_caller {
+            Some(caller) => authority::fresh(&session, caller).map(drop).map_err(refused),
             None => Ok(()),
         }
     }
+}
+
+async fn send(outbox: &Outbox, message: pb::WatchTranscriptResponse) -> Result<(), Status> {
+    let sent = outbox.send(Ok(message)).await;
+    sent.map_err(|_| Status::cancelled("the client disconnected"))
 }

@@ -5,15 +5,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use serde_json::json;
 use svc_kit::deadline::{self, Deadline};
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason, supervisor::v1 as pb};
 
-use super::{
-    call::Call,
-    parse,
-    results::DOCUMENTS_BYTES,
-    service::{SupervisorService, WaitLimits},
-};
+use super::{call::Call, parse, results::DOCUMENTS_BYTES, service::SupervisorService};
 use crate::{
     convert::{
         self,
@@ -32,36 +27,33 @@ use crate::{
     runners::RunnerHub,
 };
 
+/// Time that WaitAgents waits if the request specifies none.
+pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
+/// Longest time that WaitAgents waits.
+pub const MAX_WAIT: Duration = Duration::from_secs(30 * 60);
 /// The most threads that one call waits for.
 pub(crate) const MAX_WAITED: usize = 1_000;
 
 /// Time by which a waiting call returns before its caller's deadline, so that the response arrives.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
-impl WaitLimits {
-    /// Returns how long a call with the given timeout and deadline waits.
-    pub(super) fn time(
-        self,
-        given: Option<prost_types::Duration>,
-        deadline: Option<Deadline>,
-    ) -> Result<Duration, Status> {
-        let zero = || parse::bad("timeout", "timeout_ms must be greater than zero");
-        let asked = match given {
-            None => self.default,
-            Some(span) => match Duration::try_from(span) {
-                Ok(span) if !span.is_zero() => span.min(self.max),
-                Ok(_) | Err(_) => return Err(zero()),
-            },
-        };
-        Ok(wait_limit(deadline, asked))
-    }
+/// Returns how long a call with the given timeout and deadline waits.
+pub(super) fn wait_time(given: Option<prost_types::Duration>, deadline: Option<Deadline>) -> Result<Duration, Status> {
+    let zero = || parse::bad("timeout", "timeout_ms must be greater than zero");
+    let asked = match given {
+        None => DEFAULT_WAIT,
+        Some(span) => match Duration::try_from(span) {
+            Ok(span) if !span.is_zero() => span.min(MAX_WAIT),
+            Ok(_) | Err(_) => return Err(zero()),
+        },
+    };
+    Ok(wait_limit(deadline, asked))
 }
 
 pub(super) async fn wait_agents(
-    service: &SupervisorService,
-    request: Request<pb::WaitAgentsRequest>,
+    call: Call<'_>,
+    request: pb::WaitAgentsRequest,
 ) -> Result<pb::WaitAgentsResponse, Status> {
-    let (call, request) = Call::open(request)?;
     if request.thread_ids.is_empty() {
         return Err(parse::bad("thread_ids", "ids must be non-empty"));
     }
@@ -81,14 +73,14 @@ pub(super) async fn wait_agents(
         Ok(pb::WaitMode::All) => true,
         Err(_) => return Err(parse::bad("mode", format!("mode {} is unknown", request.mode))),
     };
-    service.config.wait.time(request.timeout, call.deadline)?;
+    wait_time(request.timeout, call.deadline)?;
     let names_session = call.token.is_some() || !request.session_id.is_empty();
     let one = if names_session {
         None
     } else {
-        service.first_existing(&ids).await?.or(ids.first().copied())
+        call.service.first_existing(&ids).await?.or(ids.first().copied())
     };
-    let handle = match service.session_for(&call, &request.session_id, one).await {
+    let handle = match call.session_for(&request.session_id, one).await {
         Ok(handle) => handle,
         // An operator that names no session and only unknown threads: all of them are unknown.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
@@ -130,27 +122,27 @@ pub(super) async fn wait_agents(
         });
     }
     let asked = call.approval_request(&handle, &request, || json!({"ids": request.thread_ids}));
-    service.await_approval(&call, &handle, asked).await?;
+    call.await_approval(&handle, asked).await?;
     // Starts now, since the operator's approval may have taken a while.
-    let until = Instant::now() + service.config.wait.time(request.timeout, call.deadline)?;
+    let until = Instant::now() + wait_time(request.timeout, call.deadline)?;
     // For as long as the call lasts.
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
-            let waiting = handle.waiting(service.clock().new_id(), wait).await?;
+            let waiting = handle.waiting(call.service.clock().new_id(), wait).await?;
             Some(ThreadWait {
                 _waiting: waiting,
                 handle: handle.clone(),
-                runners: service.runners.clone(),
+                runners: call.service.runners.clone(),
                 thread: *id,
             })
         }
         Caller::Operator { .. } => None,
     };
-    let waited = service.until_at(&handle, until, is_over).await?;
+    let waited = call.service.until_at(&handle, until, is_over).await?;
     let session = waited.unwrap_or_else(|| handle.state());
     let mut statuses = Vec::new();
-    let mut reader = ResultReader::new(service.directory.store().as_ref(), session.id, DOCUMENTS_BYTES);
+    let mut reader = ResultReader::new(call.service.directory.store().as_ref(), session.id, DOCUMENTS_BYTES);
     for thread in known.iter().filter_map(|id| session.thread(*id)) {
         if thread.status.kind().is_settled() {
             let question = thread.conditions.get(&ConditionKind::AwaitingInput);
@@ -262,7 +254,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_has_a_default_a_bound_and_its_callers_wait_limit() {
-        let limits = WaitLimits::default();
         let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
         for (given, left, waits) in [
             (None, None, 5 * 60_000),
@@ -277,11 +268,11 @@ mod tests {
             let deadline = left.map(|seconds| Deadline {
                 at: Instant::now() + Duration::from_secs(seconds),
             });
-            let time = limits.time(given, deadline).unwrap();
+            let time = wait_time(given, deadline).unwrap();
             assert_eq!(time, Duration::from_millis(waits), "{given:?} with {left:?} s left");
         }
         for seconds in [0, -1] {
-            let status = limits.time(Some(span(seconds)), None).unwrap_err();
+            let status = wait_time(Some(span(seconds)), None).unwrap_err();
             assert_eq!(status.message(), "timeout_ms must be greater than zero");
         }
     }

@@ -3,14 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, stream::BoxStream};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status};
+use tonic::Status;
 use troupe_proto::supervisor::{v1 as pb, v1::watch_threads_response::Message};
 
-use super::{call::Call, parse, service::SupervisorService};
+use super::{call::Call, parse};
 use crate::{
     convert::{self, status::refused},
     domain::{
@@ -28,18 +27,14 @@ use crate::{
 /// Maximum number of unread messages before a watcher falls back to the log.
 pub(crate) const OUTBOX: usize = 64;
 
-/// The messages of one watch.
+/// The messages of one watch, encoded once for all watchers.
 pub(super) type Messages = ReceiverStream<Result<Bytes, Status>>;
 
 /// Returns the message stream of the requested watch.
-pub(super) async fn begin_watch(
-    service: &SupervisorService,
-    request: Request<pb::WatchThreadsRequest>,
-) -> Result<Messages, Status> {
-    let (call, request) = Call::open(request)?;
+pub(super) async fn begin_watch(call: Call<'_>, request: pb::WatchThreadsRequest) -> Result<Messages, Status> {
     let named: Option<ThreadId> = parse::optional_id("thread_id", &request.thread_id)?;
     parse::text("log_id", &request.log_id, 64)?;
-    let handle = service.session_for(&call, &request.session_id, named).await?;
+    let handle = call.session_for(&request.session_id, named).await?;
     let top = named.or_else(|| call.caller.thread());
     if let Some(top) = top {
         authority::authorize(&handle.state(), &call.caller, call.method, top).map_err(refused)?;
@@ -52,7 +47,7 @@ pub(super) async fn begin_watch(
         };
     }
     let (outbox, messages) = mpsc::channel(OUTBOX);
-    let log_id = service.directory.store().log_id().to_string();
+    let log_id = call.service.directory.store().log_id().to_string();
     if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
         let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
         // Room is certain: the channel is new.
@@ -64,7 +59,7 @@ pub(super) async fn begin_watch(
         return Ok(ReceiverStream::new(messages));
     }
     let watch = ThreadWatch {
-        sources: Arc::clone(&service.watches),
+        sources: Arc::clone(&call.service.watches),
         handle,
         position: match request.after_sequence {
             None => Position::Snapshot {
@@ -81,35 +76,20 @@ pub(super) async fn begin_watch(
             redaction: call.redaction,
         },
         limits: WatchLimits {
-            lifetime: service.clock().jittered(service.config.watch.lifetime),
-            ..service.config.watch
+            lifetime: call.service.clock().jittered(call.service.config.watch.lifetime),
+            ..call.service.config.watch
         },
-        draining: service.draining.clone(),
+        draining: call.service.draining.clone(),
     };
     tokio::spawn(watch.run(outbox));
     Ok(ReceiverStream::new(messages))
 }
 
-/// The messages of a watch for callers in this process; over the network they go out as they are, see [`WatchMethod`].
-///
-/// [`WatchMethod`]: super::WatchMethod
-pub(super) fn decoded(messages: Messages) -> BoxStream<'static, Result<pb::WatchThreadsResponse, Status>> {
-    messages
-        .map(|message| {
-            pb::WatchThreadsResponse::decode(message?)
-                .map_err(|error| Status::internal(format!("a message of a watch is malformed: {error}")))
-        })
-        .boxed()
-}
-
 pub(super) async fn watch_notifications(
-    service: &SupervisorService,
-    request: Request<pb::WatchNotificationsRequest>,
+    call: Call<'_>,
+    request: pb::WatchNotificationsRequest,
 ) -> Result<ReceiverStream<Result<pb::WatchNotificationsResponse, Status>>, Status> {
-    let (call, request) = Call::open(request)?;
-    let (handle, client) = service
-        .client_of(&call, &request.session_id, &request.client_id)
-        .await?;
+    let (handle, client) = call.client_of(&request.session_id, &request.client_id).await?;
     let policy = request
         .policy
         .map(convert::notify::policy_from_pb)
@@ -118,7 +98,7 @@ pub(super) async fn watch_notifications(
     let focus = displayed_thread(&handle, "active_thread_id", &request.active_thread_id)?;
     let head = handle.state().sequence;
     let after = request.after_sequence.map(Sequence::new);
-    let store = Arc::clone(service.directory.store());
+    let store = Arc::clone(call.service.directory.store());
     let log = store.head(handle.id()).await.map_err(Failure::from)?;
     // Notifications that were compacted before the client received them are lost.
     let oldest = log.map_or(Sequence::ZERO, |log| log.oldest);
@@ -141,22 +121,19 @@ pub(super) async fn watch_notifications(
         client,
         after: state.sequence,
         details: call.redaction.has_texts(),
-        lifetime: service.clock().jittered(service.config.watch.lifetime),
-        flush_timeout: service.config.watch.flush_timeout,
-        draining: service.draining.clone(),
+        lifetime: call.service.clock().jittered(call.service.config.watch.lifetime),
+        flush_timeout: call.service.config.watch.flush_timeout,
+        draining: call.service.draining.clone(),
     };
     tokio::spawn(stream.run(outbox));
     Ok(ReceiverStream::new(messages))
 }
 
 pub(super) async fn set_active_thread(
-    service: &SupervisorService,
-    request: Request<pb::SetActiveThreadRequest>,
+    call: Call<'_>,
+    request: pb::SetActiveThreadRequest,
 ) -> Result<pb::SetActiveThreadResponse, Status> {
-    let (call, request) = Call::open(request)?;
-    let (handle, client) = service
-        .client_of(&call, &request.session_id, &request.client_id)
-        .await?;
+    let (handle, client) = call.client_of(&request.session_id, &request.client_id).await?;
     let focus = displayed_thread(&handle, "thread_id", &request.thread_id)?;
     client
         .update(handle.state().sequence, |state| state.attention.focus = focus)
@@ -164,9 +141,9 @@ pub(super) async fn set_active_thread(
     Ok(pb::SetActiveThreadResponse {})
 }
 
-impl SupervisorService {
+impl Call<'_> {
     /// The session and the client of a call.
-    async fn client_of(&self, call: &Call, session_id: &str, client_id: &str) -> Result<(Handle, Arc<Client>), Status> {
+    async fn client_of(&self, session_id: &str, client_id: &str) -> Result<(Handle, Arc<Client>), Status> {
         parse::session_id(session_id)?;
         parse::text("client_id", client_id, parse::NAME_BYTES)?;
         if client_id.is_empty() {
@@ -175,9 +152,9 @@ impl SupervisorService {
                 "client_id is required; what you want is state under it",
             ));
         }
-        let handle = self.session_for(call, session_id, None).await?;
-        let store = self.directory.store();
-        let client = self.clients.client(store, handle.id(), client_id);
+        let handle = self.session_for(session_id, None).await?;
+        let store = self.service.directory.store();
+        let client = self.service.clients.client(store, handle.id(), client_id);
         Ok((handle, client))
     }
 }

@@ -13,6 +13,7 @@ use tonic::{
 use troupe_proto::{MAX_MESSAGE_BYTES, supervisor::v1 as pb};
 
 use super::{
+    call::Call,
     service::SupervisorService,
     watch::{Messages, begin_watch},
 };
@@ -41,6 +42,9 @@ impl ServerStreamingService<pb::WatchThreadsRequest> for WatchMethod {
 
     fn call(&mut self, request: Request<pb::WatchThreadsRequest>) -> Self::Future {
         let service = Arc::clone(&self.0);
-        Box::pin(async move { begin_watch(&service, request).await.map(Response::new) })
+        Box::pin(async move {
+            let (call, request) = Call::open(&service, request)?;
+            begin_watch(call, request).await.map(Response::new)
+        })
     }
 }

@@ -120,6 +120,14 @@ struct SessionGroups {
     ended: Arc<Mutex<Vec<TaskEnd>>>,
 }
 
+#[derive(Clone, Copy)]
+enum Task {
+    /// Spawns the thread of an item.
+    Start(u32),
+    /// Ends the group.
+    End,
+}
+
 enum TaskEnd {
     Started((GroupId, u32)),
     Delayed((GroupId, u32)),
@@ -182,8 +190,7 @@ impl SessionGroups {
         for group in session.open_groups() {
             let id = group.spec.id;
             if group.is_complete() && self.ending.insert(id) {
-                let job = self.job(active, &services, group);
-                self.end(job);
+                self.begin(Task::End, active, &services, group);
             }
             let due: Vec<u32> = group.startable().filter(|_| !session.paused).collect();
             for index in due {
@@ -191,55 +198,30 @@ impl SessionGroups {
                     return;
                 }
                 if self.starting.insert((id, index)) {
-                    let job = self.job(active, &services, group);
-                    self.spawn(job, index);
+                    self.begin(Task::Start(index), active, &services, group);
                 }
             }
         }
     }
 
-    fn job(&mut self, active: &Active<'_>, services: &Arc<GroupServices>, group: &Arc<Group>) -> Job {
-        Job {
+    /// Begins a task, which wakes the session when it ends.
+    fn begin(&mut self, task: Task, active: &Active<'_>, services: &Arc<GroupServices>, group: &Arc<Group>) {
+        let job = Job {
             services: Arc::clone(services),
             handle: active.handle.clone(),
             session: Arc::clone(active.session),
             group: Arc::clone(group),
             plan: Arc::clone(self.plans.entry(group.spec.id).or_default()),
-        }
-    }
-
-    fn spawn(&self, job: Job, index: u32) {
+        };
         let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
         tokio::spawn(async move {
-            let item = (job.group.spec.id, index);
-            let end = if job.start(index).await {
-                TaskEnd::Started(item)
-            } else {
-                TaskEnd::Delayed(item)
-            };
-            finish(&ended, end);
+            let end = job.run(task).await;
+            ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
             waker.wake().await;
             // Until here, the job keeps the session in memory.
             drop(job);
         });
     }
-
-    fn end(&self, job: Job) {
-        let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
-        tokio::spawn(async move {
-            if let Err(failure) = job.end().await {
-                tracing::warn!(group = %job.group.spec.id, %failure, "group not ended");
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-            finish(&ended, TaskEnd::Ended(job.group.spec.id));
-            waker.wake().await;
-            drop(job);
-        });
-    }
-}
-
-fn finish(ended: &Mutex<Vec<TaskEnd>>, end: TaskEnd) {
-    ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
 }
 
 /// One task for a group.
@@ -252,6 +234,26 @@ struct Job {
 }
 
 impl Job {
+    async fn run(&self, task: Task) -> TaskEnd {
+        let id = self.group.spec.id;
+        match task {
+            Task::Start(index) => {
+                if self.start(index).await {
+                    TaskEnd::Started((id, index))
+                } else {
+                    TaskEnd::Delayed((id, index))
+                }
+            }
+            Task::End => {
+                if let Err(failure) = self.end().await {
+                    tracing::warn!(group = %id, %failure, "group not ended");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                TaskEnd::Ended(id)
+            }
+        }
+    }
+
     /// Spawns the thread of an item. Returns false if the spawn must be tried again later.
     async fn start(&self, index: u32) -> bool {
         let item = ItemRef {

@@ -3,6 +3,6 @@
 pub mod group_plan;
 pub mod groups;
 mod instructions;
-pub mod role;
+mod role;
 pub mod route;
 pub mod spawn;

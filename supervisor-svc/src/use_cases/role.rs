@@ -1,6 +1,6 @@
 //! A role as the registry resolved it, adapted to one spawn.
 
-use std::{ops::Deref, sync::Arc};
+use std::sync::Arc;
 
 use prost::Message as _;
 use supervisor_log::codec::content_of;
@@ -15,25 +15,10 @@ use crate::{
 /// Maximum size of a template's capabilities in an error text, in bytes.
 const DECLARED_BYTES: usize = 1_024;
 
-/// A role for one spawn. Spawns of one role share what is not changed for one of them.
-pub struct ResolvedRole(Arc<Resolution>);
-
-impl Deref for ResolvedRole {
-    type Target = Resolution;
-
-    fn deref(&self) -> &Resolution {
-        &self.0
-    }
-}
-
-impl ResolvedRole {
-    pub const fn new(resolution: Arc<Resolution>) -> Self {
-        Self(resolution)
-    }
-
+impl Resolution {
     /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
     /// keeps all of them.
-    pub fn edge_management(&self, remaining: &[String]) -> Result<EdgeManagement, Rejection> {
+    pub fn edges_for(&self, remaining: &[String]) -> Result<EdgeManagement, Rejection> {
         let declared = self.edge_management;
         if remaining.is_empty() {
             return Ok(declared);
@@ -53,7 +38,7 @@ impl ResolvedRole {
     }
 
     /// The layers that the role adds for a thread that keeps only these of its capabilities; empty: all of them.
-    pub fn layers(&self, remaining: &[String]) -> Arc<[Layer]> {
+    pub fn layers_for(&self, remaining: &[String]) -> Arc<[Layer]> {
         let deny: Vec<String> = locked_tools(remaining)
             .flat_map(|group| group.tools)
             .map(|tool| (*tool).to_owned())
@@ -80,7 +65,7 @@ impl ResolvedRole {
 
     /// Has the agent read another text where its template's is.
     pub fn replace_role_block(&mut self, text: &str) {
-        let content = self.0.content.as_ref();
+        let content = self.content.as_ref();
         let Some(mut stored) = content.and_then(|content| common::ResolvedSpawn::decode(content.bytes.clone()).ok())
         else {
             return;
@@ -100,8 +85,7 @@ impl ResolvedRole {
             },
         );
         let (reference, content) = content_of(&stored);
-        let resolution = Arc::make_mut(&mut self.0);
-        Arc::make_mut(&mut resolution.role).resolved = Some(reference);
-        resolution.content = Some(content);
+        Arc::make_mut(&mut self.role).resolved = Some(reference);
+        self.content = Some(content);
     }
 }

@@ -15,7 +15,7 @@ use troupe_proto::{
     supervisor::v1 as pb,
 };
 
-use super::{instructions::Instructions, role::ResolvedRole, route};
+use super::{instructions::Instructions, route};
 use crate::{
     convert::status::refused,
     domain::{
@@ -32,7 +32,7 @@ use crate::{
         status::StatusKind,
     },
     engine::{Directory, Done, Failure, Handle, InFlight, Origin},
-    registry_client::{RegistryClient, Unresolved, workspace::StoredWorkspace},
+    registry_client::{RegistryClient, Unresolved, resolution::Resolution, workspace::StoredWorkspace},
     runners::{Need, RunnerHub},
 };
 
@@ -42,6 +42,15 @@ pub enum Unspawnable {
     Verdict(Status),
     /// The outcome of the spawn could not be determined, so nothing is recorded.
     Unknown(Status),
+}
+
+impl From<Unresolved> for Unspawnable {
+    fn from(unresolved: Unresolved) -> Self {
+        match unresolved {
+            Unresolved::Verdict(status) => Self::Verdict(status),
+            Unresolved::Unavailable(status) => Self::Unknown(status),
+        }
+    }
 }
 
 impl Unspawnable {
@@ -241,7 +250,7 @@ impl Spawner {
         let question = question(state, parent, arguments);
         let mut resolved = self.resolve_below(caller, state, parent, question).await?;
         if !arguments.custom_system_prompt.is_empty() {
-            resolved.replace_role_block(&arguments.custom_system_prompt);
+            Arc::make_mut(&mut resolved).replace_role_block(&arguments.custom_system_prompt);
         }
         let mut warnings = resolved.warnings.clone();
         warnings.extend(self.unpriced(state, parent.id, &arguments.budget, &resolved.role));
@@ -317,9 +326,9 @@ impl Spawner {
         session: &Session,
         parent: &Thread,
         mut question: ResolveSpawnRequest,
-    ) -> Result<ResolvedRole, Unspawnable> {
+    ) -> Result<Arc<Resolution>, Unspawnable> {
         let registry = self.registry_for(session);
-        let resolved = resolve(&registry, caller.deadline, caller.trace, question.clone()).await?;
+        let resolved = registry.resolve(&question, caller.deadline, caller.trace).await?;
         if !resolved.inherits_instructions {
             return Ok(resolved);
         }
@@ -332,7 +341,7 @@ impl Spawner {
             return Ok(resolved);
         }
         question.inherited.get_or_insert_default().instructions = String::from(&*instructions);
-        resolve(&registry, caller.deadline, caller.trace, question).await
+        Ok(registry.resolve(&question, caller.deadline, caller.trace).await?)
     }
 
     /// Returns the command that the commit decides.
@@ -341,10 +350,10 @@ impl Spawner {
         caller: &SpawnCaller<'_>,
         arguments: &SpawnArguments,
         parent: &Thread,
-        resolved: &ResolvedRole,
+        resolved: &Resolution,
     ) -> Result<Spawn, Rejection> {
         let clock = self.directory.clock();
-        let declared = resolved.edge_management(&arguments.capabilities)?;
+        let declared = resolved.edges_for(&arguments.capabilities)?;
         let spawned = Spawned {
             parent: Some(parent.id),
             client_owned: false,
@@ -381,7 +390,7 @@ impl Spawner {
             id: clock.new_id(),
             spawned,
             narrowing: arguments.narrowing.clone(),
-            role_layers: resolved.layers(&arguments.capabilities),
+            role_layers: resolved.layers_for(&arguments.capabilities),
             grant_list: resolved.grant_list.clone(),
             on_limit: arguments.on_limit,
             approval: clock.new_id(),
@@ -394,25 +403,6 @@ impl Spawner {
         let stored = StoredWorkspace::of(session, self.directory.store());
         self.registry.with_workspace(stored)
     }
-}
-
-/// Asks the registry to resolve a role.
-///
-/// # Errors
-/// The registry's verdict, or the reason why there is no result.
-pub async fn resolve(
-    registry: &RegistryClient,
-    deadline: Option<Deadline>,
-    trace: &TraceParent,
-    question: ResolveSpawnRequest,
-) -> Result<ResolvedRole, Unspawnable> {
-    let resolution = registry.resolve(&question, deadline, trace).await;
-    resolution
-        .map(ResolvedRole::new)
-        .map_err(|unresolved| match unresolved {
-            Unresolved::Verdict(status) => Unspawnable::Verdict(status),
-            Unresolved::Unavailable(status) => Unspawnable::Unknown(status),
-        })
 }
 
 /// Returns a role's name as the registry reads it: trimmed and in lower case.

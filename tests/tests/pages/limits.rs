@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
-use svc_kit::limits::Limit;
+use svc_kit::limits::Area;
 use troupe_tests::page::{check, root};
 
 const HEAD: &str = "\
@@ -14,31 +14,24 @@ Limits without a setting are fixed. A session can have its own limits, up to the
 ";
 
 /// Every number, in the order of the page.
-fn table() -> Vec<Limit> {
+fn areas() -> Vec<Area> {
     [
-        svc_kit::limits::limits(),
+        vec![svc_kit::limits::limits()],
         supervisor_svc::limits(),
         registry_svc::limits(),
         troupe_runner::limits(),
-        a2a_svc::limits(),
+        vec![a2a_svc::limits()],
     ]
     .concat()
 }
 
-fn render(limits: &[Limit]) -> String {
-    let mut areas: Vec<&str> = Vec::new();
-    for limit in limits {
-        if !areas.contains(&limit.area) {
-            areas.push(limit.area);
-        }
-    }
+fn render(areas: &[Area]) -> String {
     let mut page = String::from(HEAD);
-    for area in areas {
-        writeln!(page, "\n## {area}\n\n| limit | value | set by |\n|---|---|---|").unwrap();
-        for limit in limits.iter().filter(|limit| limit.area == area) {
-            let set_by = limit.setting.map_or_else(String::new, |setting| {
-                format!("`{}`, `{}` ", setting.flag, setting.variable)
-            });
+    for Area { heading, limits } in areas {
+        writeln!(page, "\n## {heading}\n\n| limit | value | set by |\n|---|---|---|").unwrap();
+        for limit in limits {
+            let set_by = limit.flag.zip(limit.variable());
+            let set_by = set_by.map_or_else(String::new, |(flag, variable)| format!("`{flag}`, `{variable}` "));
             writeln!(page, "| {} | {} | {set_by}|", limit.what, limit.amount).unwrap();
         }
     }
@@ -47,24 +40,22 @@ fn render(limits: &[Limit]) -> String {
 
 #[test]
 fn the_page_of_limits_is_what_the_code_has() {
-    check("docs/limits.md", &render(&table()));
+    check("docs/limits.md", &render(&areas()));
 }
 
 #[test]
 fn every_number_is_named_once_and_every_setting_is_described() {
     let settings = fs::read_to_string(root().join("docs/settings.md")).unwrap();
     let mut named = BTreeSet::new();
-    for limit in table() {
-        assert!(named.insert((limit.area, limit.what)), "twice: {limit:?}");
-        for name in limit
-            .setting
-            .iter()
-            .flat_map(|setting| [setting.flag, setting.variable])
-        {
-            let is_there = [format!("`{name}`"), format!("`{name} ")]
-                .iter()
-                .any(|text| settings.contains(text));
-            assert!(is_there, "docs/settings.md lacks {name}");
+    for area in areas() {
+        for limit in area.limits {
+            assert!(named.insert((area.heading, limit.what)), "twice: {limit:?}");
+            for name in limit.flag.map(str::to_owned).into_iter().chain(limit.variable()) {
+                let is_there = [format!("`{name}`"), format!("`{name} ")]
+                    .iter()
+                    .any(|text| settings.contains(text));
+                assert!(is_there, "docs/settings.md lacks {name}");
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use serde_json::{Value, json};
 use supervisor_core::rules::{approval::APPROVAL_TIMEOUT, cascade::CASCADE_DEADLINE};
-use supervisor_svc::WaitLimits;
+use supervisor_svc::MAX_WAIT;
 use svc_kit::auth::Caller;
 use troupe_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE_BYTES};
 
@@ -89,7 +89,7 @@ fn timeout(entry: &Value) -> Option<Duration> {
 /// Returns the time for which the service may delay a call because its request asks it to wait.
 fn longest_wait(method: &str) -> Duration {
     match method {
-        "WaitAgents" => WaitLimits::default().max,
+        "WaitAgents" => MAX_WAIT,
         "AuthorizeTool" => APPROVAL_TIMEOUT,
         "CloseAgent" | "CloseSession" => CASCADE_DEADLINE,
         _ => Duration::ZERO,

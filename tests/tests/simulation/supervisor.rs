@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use supervisor_log::store::EventStore;
 use supervisor_svc::{
-    ClusterSettings, Config, PeerConnector, RegistryClient, Supervisor, Surroundings, WatchLimits, clock::Clock,
+    ClusterOptions, Config, PeerConnector, RegistryClient, Supervisor, Surroundings, WatchLimits, clock::Clock,
 };
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use troupe_tests::pair::authenticator;
@@ -20,7 +20,7 @@ pub struct Remains {
     pub data_dir: PathBuf,
     /// How long a runner is trusted without a word from it.
     pub lease: Duration,
-    pub cluster: ClusterSettings,
+    pub cluster: ClusterOptions,
 }
 
 /// Serves until the machine dies or `shutdown` is complete.

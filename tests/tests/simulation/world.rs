@@ -7,7 +7,7 @@ use std::{
 };
 
 use supervisor_log::store::MemoryStore;
-use supervisor_svc::{ClusterSettings, clock::Clock};
+use supervisor_svc::{ClusterOptions, clock::Clock};
 use svc_kit::shutdown::Shutdown;
 use troupe_tests::rng::Rng;
 use turmoil::{Builder, Sim};
@@ -51,7 +51,7 @@ pub fn simulate(seed: u64) -> Log {
         clock: Clock::new(SimulatedTime::new(seed)),
         data_dir: keys.path().to_owned(),
         lease: LEASE,
-        cluster: ClusterSettings::default(),
+        cluster: ClusterOptions::default(),
     };
 
     let mut sim = network(seed, LONGEST, TICK);

@@ -495,9 +495,24 @@ async fn export_has_everything_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_keeps_as_much_as_its_setting_says() {
     let pair = Pair::start().await;
+    let kinds = [
+        K::Input,
+        K::Message,
+        K::Reasoning,
+        K::ToolCall,
+        K::ToolResult,
+        K::Plan,
+        K::Notice,
+    ];
+    let tools = vec![
+        (K::Input, "text", false),
+        (K::ToolCall, "text", false),
+        (K::ToolResult, "", true),
+        (K::Notice, "text", false),
+    ];
     for (log, expected) in [
-        (TranscriptLog::Full, vec![K::Message, K::ToolCall, K::ToolResult]),
-        (TranscriptLog::Tools, vec![K::ToolCall, K::ToolResult]),
+        (TranscriptLog::Full, kinds.map(|kind| (kind, "text", false)).to_vec()),
+        (TranscriptLog::Tools, tools),
         (TranscriptLog::Off, Vec::new()),
     ] {
         let request = CreateSessionRequest {
@@ -507,10 +522,13 @@ async fn session_keeps_as_much_as_its_setting_says() {
         let tree = pair.tree_with(request).await;
         assert_eq!(tree.now().await.transcript(), log);
         let (mut runner, attempt) = running(&pair, &tree).await;
-        let entries = [K::Message, K::ToolCall, K::ToolResult].map(|kind| entry(kind, "text"));
+        let entries = kinds.map(|kind| entry(kind, "text"));
         runner.transcribe(&attempt, 1, entries.to_vec()).await;
-        let found = page(&tree.client(), of(&attempt.thread)).await.unwrap();
-        let kinds: Vec<_> = found.entries.iter().map(|entry| entry.kind()).collect();
-        assert_eq!(kinds, expected);
+        let page = page(&tree.client(), of(&attempt.thread)).await.unwrap();
+        let entries = page.entries.iter();
+        let found: Vec<_> = entries
+            .map(|entry| (entry.kind(), entry.text.as_str(), entry.text_left_out))
+            .collect();
+        assert_eq!(found, expected);
     }
 }

@@ -120,7 +120,7 @@ impl Args {
             admin: self.admin,
             data_dir,
             catalogue: self.catalogue,
-            sessions: self.sessions,
+            sessions: Some(self.sessions),
             postgres: postgres.map_err(|error| Error::usage(format!("{error:#}")))?,
             backups: backups.map_err(|error| Error::usage(error.to_string()))?,
             runner: (!self.no_runner).then_some(RunnerOptions {

@@ -43,18 +43,7 @@ fn thread_has(thread: &Thread, digest: Digest) -> bool {
 
 /// The whole last message, where it is longer than a status.
 fn last_message(status: &Status) -> Option<&ContentRef> {
-    let settled = match status {
-        Status::Settled(settled)
-        | Status::Shutdown {
-            before: Some(settled), ..
-        } => settled,
-        Status::Queued
-        | Status::AwaitingApproval
-        | Status::PendingInit
-        | Status::Running
-        | Status::Shutdown { before: None, .. } => return None,
-    };
-    match &**settled {
+    match status.settled()? {
         Settled::Completed { content, .. } | Settled::Errored { content, .. } => content.as_ref(),
         Settled::Interrupted { .. } => None,
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use supervisor_log::store::{MemberId, MemoryStore};
-use supervisor_svc::{ClusterSettings, RunError, clock::Clock};
+use supervisor_svc::{ClusterOptions, RunError, clock::Clock};
 use svc_kit::shutdown::Shutdown;
 use tokio::sync::Notify;
 use troupe_tests::rng::Rng;
@@ -112,10 +112,10 @@ pub fn simulate(seed: u64, has_fence: bool) -> History {
                 clock: clock.clone(),
                 data_dir: data_dir.clone(),
                 lease: LEASE,
-                cluster: ClusterSettings {
-                    name: Some(host.to_owned()),
-                    address: Some(net::url(host)),
-                    ..ClusterSettings::default()
+                cluster: ClusterOptions {
+                    member_name: Some(host.to_owned()),
+                    cluster_address: Some(net::url(host)),
+                    ..ClusterOptions::default()
                 },
             };
             async move {
