@@ -18,7 +18,7 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -31,6 +31,7 @@ use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, Read
 use svc_kit::{
     auth::{Effect, Row},
     identity::{OperatorRole, Principal},
+    lock::lock,
     stream_limits,
 };
 use tokio::{
@@ -294,7 +295,7 @@ impl Cluster {
     }
 
     fn state(&self) -> MemberState {
-        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.shared.state)
     }
 
     /// Returns the other active member that takes a session which this one does not take.
@@ -350,7 +351,7 @@ impl Cluster {
 
     /// Sets what this supervisor does, tells the others, and learns what they do.
     async fn announce(&self, state: MemberState) {
-        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *lock(&self.shared.state) = state;
         self.refresh().await;
     }
 
