@@ -18,7 +18,7 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -31,7 +31,6 @@ use supervisor_log::store::{Beat, Member, MemberId, MemberState, NewMember, Read
 use svc_kit::{
     auth::{Effect, Row},
     identity::{OperatorRole, Principal},
-    lock::lock,
     stream_limits,
 };
 use tokio::{
@@ -229,7 +228,7 @@ impl Cluster {
                     let name = others.iter().find(|other| other.id == member);
                     let name = name.map_or("", |other| other.info.name.as_str());
                     tracing::warn!(name, %member, "a supervisor no longer beats; the others take its sessions over");
-                    self.shared.metrics.removed();
+                    self.shared.metrics.removed.add(1, &[]);
                     observer.forget(member);
                     observed.gone.push(member);
                 }
@@ -295,7 +294,7 @@ impl Cluster {
     }
 
     fn state(&self) -> MemberState {
-        *lock(&self.shared.state)
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the other active member that takes a session which this one does not take.
@@ -351,7 +350,7 @@ impl Cluster {
 
     /// Sets what this supervisor does, tells the others, and learns what they do.
     async fn announce(&self, state: MemberState) {
-        *lock(&self.shared.state) = state;
+        *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
         self.refresh().await;
     }
 
@@ -398,7 +397,7 @@ impl Cluster {
     /// [`Failure::Elsewhere`] if this supervisor does not own the session; otherwise the store's error.
     pub async fn hand_over(&self, session: SessionId, to: MemberId) -> Result<(), Failure> {
         self.shared.directory.hand_over(session, to).await?;
-        self.shared.metrics.handed_over();
+        self.shared.metrics.handed_over.add(1, &[]);
         // The new owner activates the session with the first call. Later calls and its next deadline would do so too.
         if let Err(status) = self.read(to, session).await {
             tracing::warn!(%session, %to, %status, "a session that was handed over is not active yet");
