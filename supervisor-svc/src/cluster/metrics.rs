@@ -8,8 +8,8 @@ use super::{Cluster, forward::Sent};
 
 /// Counters of the actions of this member.
 pub(super) struct Metrics {
-    removed: Counter<u64>,
-    handed_over: Counter<u64>,
+    pub removed: Counter<u64>,
+    pub handed_over: Counter<u64>,
     forwarded: Counter<u64>,
 }
 
@@ -33,14 +33,6 @@ impl Metrics {
             new.count_forwarded(result, 0);
         }
         new
-    }
-
-    pub fn removed(&self) {
-        self.removed.add(1, &[]);
-    }
-
-    pub fn handed_over(&self) {
-        self.handed_over.add(1, &[]);
     }
 
     pub fn forwarded(&self, sent: &Sent) {
