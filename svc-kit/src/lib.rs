@@ -29,6 +29,7 @@ pub mod jwt_roles;
 mod limit_layer;
 pub mod limits;
 pub mod listen;
+pub mod lock;
 pub mod logging;
 pub mod lost;
 pub mod memo;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{Extensions, HeaderMap, Method, Request, Response, Uri, Version, header::CONTENT_TYPE};
+use http::{HeaderMap, Request, Response, header::CONTENT_TYPE, request::Parts};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use supervisor_log::store::MemberId;
@@ -39,7 +39,6 @@ use uuid::Uuid;
 use super::{
     Cluster,
     link::{LinkError, from_pairs},
-    metrics,
     request_field::{self, Field},
 };
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
@@ -129,16 +128,12 @@ impl Elsewhere {
 
 /// A call whose request has been read.
 pub(super) struct Call {
-    pub method: Method,
-    pub uri: Uri,
-    pub version: Version,
-    pub headers: HeaderMap,
-    pub extensions: Extensions,
+    pub parts: Parts,
     pub message: Bytes,
 }
 
 /// The result of a forwarded call.
-enum Sent {
+pub(super) enum Sent {
     Answered(Response<Body>),
     /// The peer does not own the session either.
     NotOwner,
@@ -149,6 +144,9 @@ enum Sent {
 }
 
 impl Sent {
+    /// The labels of all results.
+    pub const RESULTS: [&'static str; 4] = ["answered", "not_owner", "not_reached", "lost"];
+
     fn new(response: Response<Body>) -> Self {
         match Elsewhere::of(&response) {
             Some(_) => Self::NotOwner,
@@ -156,12 +154,13 @@ impl Sent {
         }
     }
 
-    const fn end(&self) -> metrics::Forwarded {
+    /// Returns the result's label in the metrics.
+    pub const fn result(&self) -> &'static str {
         match self {
-            Self::Answered(_) => metrics::Forwarded::Answered,
-            Self::NotOwner => metrics::Forwarded::NotOwner,
-            Self::NotReached => metrics::Forwarded::NotReached,
-            Self::Lost(_) => metrics::Forwarded::Lost,
+            Self::Answered(_) => "answered",
+            Self::NotOwner => "not_owner",
+            Self::NotReached => "not_reached",
+            Self::Lost(_) => "lost",
         }
     }
 }
@@ -180,11 +179,7 @@ impl Call {
             }
         }
         Ok(Self {
-            method: parts.method,
-            uri: parts.uri,
-            version: parts.version,
-            headers: parts.headers,
-            extensions: parts.extensions,
+            parts,
             message: message.freeze(),
         })
     }
@@ -194,14 +189,14 @@ impl Call {
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     {
-        let caller_deadline = self.extensions.get::<Deadline>().copied();
+        let caller_deadline = self.parts.extensions.get::<Deadline>().copied();
         let mut end = Instant::now() + RETRY_WITHIN;
         if let Some((session, owner)) = self.known_owner(cluster)
             && let Some(answer) = self.forward(cluster, session, owner, &mut end).await
         {
             return answer;
         }
-        let is_forwarded = self.extensions.get::<Forwarded>().is_some();
+        let is_forwarded = self.parts.extensions.get::<Forwarded>().is_some();
         let mut is_first = true;
         let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
         loop {
@@ -236,7 +231,7 @@ impl Call {
                 tracing::warn!(
                     session = %elsewhere.session,
                     owner = elsewhere.owner.map(tracing::field::display),
-                    method = self.uri.path(),
+                    method = self.parts.uri.path(),
                     "a call was not forwarded in time; can the supervisors reach each other at their --cluster-address?"
                 );
                 response.headers_mut().remove(ELSEWHERE);
@@ -249,14 +244,14 @@ impl Call {
     /// Returns the session of the call and its owner, if this supervisor knows another one as the owner. The session is that
     /// of the calling thread, or else the session in the request. A call that was forwarded is not forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
-        if self.extensions.get::<Forwarded>().is_some() {
+        if self.parts.extensions.get::<Forwarded>().is_some() {
             return None;
         }
-        let session = match self.extensions.get::<Principal>()?.thread() {
+        let session = match self.parts.extensions.get::<Principal>()?.thread() {
             // A thread must learn nothing about other sessions, even if its request names one.
             Some(thread) => SessionId::from_uuid(thread.session),
             None => {
-                let named = request_field::find(Field::SessionId, self.uri.path(), &self.message)?;
+                let named = request_field::find(Field::SessionId, self.parts.uri.path(), &self.message)?;
                 named.parse().ok()?
             }
         };
@@ -274,7 +269,7 @@ impl Call {
     ) -> Option<Response<Body>> {
         let begun = Instant::now();
         let sent = self.send(cluster, owner).await;
-        cluster.shared.metrics.forwarded(sent.end());
+        cluster.shared.metrics.forwarded(&sent);
         match sent {
             Sent::Answered(answer) => return Some(answer),
             Sent::NotReached => {}
@@ -288,30 +283,24 @@ impl Call {
 
     /// Returns whether the call may be made again after its answer was lost.
     fn can_be_repeated(&self, cluster: &Cluster) -> bool {
-        let method = self.uri.path();
+        let method = self.parts.uri.path();
         !cluster.changes_data(method) || request_field::find(Field::RequestId, method, &self.message).is_some()
     }
 
     /// Returns the request once more.
     fn request(&self) -> Request<Body> {
-        let mut request = Request::new(Body::new(Full::new(self.message.clone())));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.version_mut() = self.version;
-        *request.headers_mut() = self.headers.clone();
-        *request.extensions_mut() = self.extensions.clone();
-        request
+        Request::from_parts(self.parts.clone(), Body::new(Full::new(self.message.clone())))
     }
 
     /// Sends the call to a peer. Short calls share a stream; any other call has its own.
     async fn send(&self, cluster: &Cluster, owner: MemberId) -> Sent {
-        let Some(caller) = self.extensions.get::<Principal>() else {
+        let Some(caller) = self.parts.extensions.get::<Principal>() else {
             return Sent::NotReached;
         };
         let sending = async {
             // The first byte says whether the message is compressed.
             let is_plain = self.message.first() == Some(&0);
-            if is_plain && self.message.len() <= SHORT_BYTES && cluster.is_short(self.uri.path()) {
+            if is_plain && self.message.len() <= SHORT_BYTES && cluster.is_short(self.parts.uri.path()) {
                 self.send_on_link(cluster, owner, caller).await
             } else {
                 self.send_alone(cluster, owner, caller).await
@@ -327,11 +316,11 @@ impl Call {
         let Some(link) = cluster.link(owner) else {
             return Sent::NotReached;
         };
-        let deadline = self.extensions.get::<Deadline>();
-        let trace = self.extensions.get::<TraceParent>();
+        let deadline = self.parts.extensions.get::<Deadline>();
+        let trace = self.parts.extensions.get::<TraceParent>();
         let answer = link.call(ForwardRequest {
             call: 0,
-            method: self.uri.path().to_owned(),
+            method: self.parts.uri.path().to_owned(),
             principal: caller.to_header().to_str().unwrap_or_default().to_owned(),
             timeout_millis: deadline
                 .map(|deadline| u64::try_from(deadline.remaining().as_millis()).unwrap_or(u64::MAX)),
@@ -352,12 +341,11 @@ impl Call {
         let Some(mut channel) = cluster.channel(owner) else {
             return Sent::NotReached;
         };
-        let mut request = Request::new(Body::new(Full::new(self.message.clone())));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
+        let mut request = self.request();
+        // They concern the connection of the client.
+        request.extensions_mut().clear();
         cluster.shared.peers.sign(request.headers_mut(), caller);
-        if let Some(deadline) = self.extensions.get::<Deadline>() {
+        if let Some(deadline) = self.parts.extensions.get::<Deadline>() {
             let (name, value) = deadline::header_value(deadline.remaining());
             request.headers_mut().insert(name, value);
         }
@@ -375,7 +363,7 @@ impl Call {
     /// Ends the answer of a read when the lease ends.
     fn guarded(&self, response: Response<Body>, cluster: &Cluster) -> Response<Body> {
         // The log has decided a change. The answer does not depend on the lease.
-        if cluster.changes_data(self.uri.path()) {
+        if cluster.changes_data(self.parts.uri.path()) {
             return response;
         }
         let cluster = cluster.clone();

@@ -8,14 +8,13 @@
 
 use std::{
     collections::HashMap,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
-use futures::{FutureExt as _, Stream};
+use futures::stream;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use svc_kit::lock::lock;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Status, Streaming, metadata::MetadataMap, transport::Channel};
 use troupe_proto::{
@@ -59,7 +58,7 @@ pub(super) enum LinkError {
 
 type Answer = Result<ForwardResponse, LinkError>;
 
-/// A call that waits to be written.
+/// A call that waits to be written. If it is dropped before, its caller gets [`LinkError::NotReached`].
 struct Outgoing {
     request: ForwardRequest,
     answer: oneshot::Sender<Answer>,
@@ -82,7 +81,7 @@ impl Link {
             leaving: Some(when_leaving),
             unanswered: Arc::clone(&unanswered),
         };
-        let mut request = Request::new(requests);
+        let mut request = Request::new(stream::unfold(requests, Requests::next));
         *request.metadata_mut() = headers;
         let mut client = MemberServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES + MAX_HEADERS);
         tokio::spawn(async move {
@@ -109,11 +108,9 @@ impl Link {
     /// See [`LinkError`].
     pub async fn call(&self, request: ForwardRequest) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let sent = self.0.send(Outgoing { request, answer }).await;
-        sent.map_err(|_| LinkError::NotReached)?;
-        answered
-            .await
-            .unwrap_or_else(|_| Err(LinkError::Lost(String::from("the stream has ended"))))
+        // If the stream has ended, the call is dropped like any other that was not written.
+        let _ = self.0.send(Outgoing { request, answer }).await;
+        answered.await.unwrap_or(Err(LinkError::NotReached))
     }
 }
 
@@ -153,20 +150,17 @@ impl Default for Unanswered {
 }
 
 impl Unanswered {
-    /// Adds a call and returns its number. Gives the call back if the stream has ended.
-    fn add(&self, answer: oneshot::Sender<Answer>) -> Result<u64, oneshot::Sender<Answer>> {
-        match &mut *self.lock() {
-            Some(open) => {
-                open.last += 1;
-                open.calls.insert(open.last, answer);
-                Ok(open.last)
-            }
-            None => Err(answer),
-        }
+    /// Adds a call and returns its number; `None` if the stream has ended.
+    fn add(&self, answer: oneshot::Sender<Answer>) -> Option<u64> {
+        let mut calls = lock(&self.0);
+        let open = calls.as_mut()?;
+        open.last += 1;
+        open.calls.insert(open.last, answer);
+        Some(open.last)
     }
 
     fn answer(&self, answer: ForwardResponse) {
-        let caller = self.lock().as_mut().and_then(|open| open.calls.remove(&answer.call));
+        let caller = lock(&self.0).as_mut().and_then(|open| open.calls.remove(&answer.call));
         if let Some(caller) = caller {
             // Its caller may have gone.
             let _ = caller.send(Ok(answer));
@@ -174,19 +168,21 @@ impl Unanswered {
     }
 
     fn end(&self, cause: &str) {
-        let calls = self.lock().take().unwrap_or_default().calls;
+        let calls = lock(&self.0).take().unwrap_or_default().calls;
         for caller in calls.into_values() {
             let _ = caller.send(Err(LinkError::Lost(cause.to_owned())));
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<Calls>> {
-        // Each change is a single call, so the calls stay consistent after a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        // Its calls were written.
+        self.end("the stream has ended");
     }
 }
 
-/// The calls of a stream, from its opening to its end.
+/// The calls of a stream, from its opening to its end. Calls that are left when this is dropped were not written.
 struct Requests {
     calls: mpsc::Receiver<Outgoing>,
     opened: Option<oneshot::Receiver<()>>,
@@ -195,43 +191,31 @@ struct Requests {
     unanswered: Arc<Unanswered>,
 }
 
-impl Stream for Requests {
-    type Item = ForwardRequest;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ForwardRequest>> {
-        if let Some(opened) = &mut self.opened {
-            match ready!(opened.poll_unpin(context)) {
-                Ok(()) => self.opened = None,
-                Err(_) => return Poll::Ready(None),
+impl Requests {
+    async fn next(mut self) -> Option<(ForwardRequest, Self)> {
+        if let Some(opened) = self.opened.take() {
+            opened.await.ok()?;
+        }
+        if let Some(leaving) = &mut self.leaving {
+            tokio::select! {
+                biased;
+                _ = leaving => {
+                    self.leaving = None;
+                    self.calls.close();
+                }
+                call = self.calls.recv() => return self.write(call?),
             }
         }
-        if let Some(leaving) = &mut self.leaving
-            && leaving.poll_unpin(context).is_ready()
-        {
-            self.leaving = None;
-            self.calls.close();
-        }
-        let Some(Outgoing { mut request, answer }) = ready!(self.calls.poll_recv(context)) else {
-            return Poll::Ready(None);
-        };
-        Poll::Ready(match self.unanswered.add(answer) {
-            Ok(number) => {
-                request.call = number;
-                Some(request)
-            }
-            Err(answer) => {
-                let _ = answer.send(Err(LinkError::NotReached));
-                None
-            }
-        })
+        let call = self.calls.recv().await;
+        self.write(call?)
     }
-}
 
-impl Drop for Requests {
-    fn drop(&mut self) {
-        self.calls.close();
-        while let Ok(Outgoing { answer, .. }) = self.calls.try_recv() {
-            let _ = answer.send(Err(LinkError::NotReached));
-        }
+    /// Gives a call its number. Returns `None` if the stream has ended.
+    fn write(self, call: Outgoing) -> Option<(ForwardRequest, Self)> {
+        let request = ForwardRequest {
+            call: self.unanswered.add(call.answer)?,
+            ..call.request
+        };
+        Some((request, self))
     }
 }

@@ -1,8 +1,8 @@
 //! Makes the calls that other supervisors forward on a stream.
 
-use std::{convert::Infallible, pin::pin, str::FromStr as _, time::Duration};
+use std::{convert::Infallible, pin::pin, time::Duration};
 
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri, Version, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, Version, header::CONTENT_TYPE};
 use http_body_util::BodyExt as _;
 use svc_kit::{
     deadline::Deadline,
@@ -77,7 +77,7 @@ where
         let number = request.call;
         let response = match received(request) {
             Some((call, trace)) => {
-                let span = tracing::info_span!("rpc", method = call.uri.path(), trace_id = trace.trace_id());
+                let span = tracing::info_span!("rpc", method = call.parts.uri.path(), trace_id = trace.trace_id());
                 call.make(self.service, &self.cluster).instrument(span).await
             }
             None => Status::internal("the other supervisor has forwarded a call without a caller").into_http(),
@@ -126,7 +126,11 @@ where
 /// Returns the call in a message and its trace. Returns `None` if the message is malformed.
 fn received(request: ForwardRequest) -> Option<(Call, TraceParent)> {
     let trace = TraceParent::parse(&request.trace).unwrap_or_else(TraceParent::root);
-    let mut extensions = Extensions::new();
+    let message = Request::post(&request.method)
+        .version(Version::HTTP_2)
+        .body(request.body);
+    let (mut parts, message) = message.ok()?.into_parts();
+    let extensions = &mut parts.extensions;
     extensions.insert(Principal::from_header(
         &HeaderValue::from_str(&request.principal).ok()?,
     )?);
@@ -136,13 +140,5 @@ fn received(request: ForwardRequest) -> Option<(Call, TraceParent)> {
         let at = Instant::now().checked_add(Duration::from_millis(millis))?;
         extensions.insert(Deadline { at });
     }
-    let call = Call {
-        method: Method::POST,
-        uri: Uri::from_str(&request.method).ok()?,
-        version: Version::HTTP_2,
-        headers: HeaderMap::new(),
-        extensions,
-        message: request.body,
-    };
-    Some((call, trace))
+    Some((Call { parts, message }, trace))
 }

@@ -4,36 +4,13 @@ use opentelemetry::{KeyValue, metrics::Counter};
 use supervisor_log::store::MemberState;
 use svc_kit::instruments::{counter, meter};
 
-use super::Cluster;
+use super::{Cluster, forward::Sent};
 
 /// Counters of the actions of this member.
 pub(super) struct Metrics {
-    removed: Counter<u64>,
-    handed_over: Counter<u64>,
+    pub removed: Counter<u64>,
+    pub handed_over: Counter<u64>,
     forwarded: Counter<u64>,
-}
-
-/// The end of a forwarded call.
-#[derive(Clone, Copy)]
-pub(super) enum Forwarded {
-    Answered,
-    /// The other supervisor does not own the session either.
-    NotOwner,
-    NotReached,
-    Lost,
-}
-
-impl Forwarded {
-    const ALL: [Self; 4] = [Self::Answered, Self::NotOwner, Self::NotReached, Self::Lost];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::NotOwner => "not_owner",
-            Self::NotReached => "not_reached",
-            Self::Lost => "lost",
-        }
-    }
 }
 
 impl Metrics {
@@ -52,26 +29,18 @@ impl Metrics {
                 .with_description("Calls that this supervisor sent to the owner of their session, by how they ended")
                 .build(),
         };
-        for end in Forwarded::ALL {
-            new.count_forwarded(end, 0);
+        for result in Sent::RESULTS {
+            new.count_forwarded(result, 0);
         }
         new
     }
 
-    pub fn removed(&self) {
-        self.removed.add(1, &[]);
+    pub fn forwarded(&self, sent: &Sent) {
+        self.count_forwarded(sent.result(), 1);
     }
 
-    pub fn handed_over(&self) {
-        self.handed_over.add(1, &[]);
-    }
-
-    pub fn forwarded(&self, end: Forwarded) {
-        self.count_forwarded(end, 1);
-    }
-
-    fn count_forwarded(&self, end: Forwarded, count: u64) {
-        self.forwarded.add(count, &[KeyValue::new("result", end.as_str())]);
+    fn count_forwarded(&self, result: &'static str, count: u64) {
+        self.forwarded.add(count, &[KeyValue::new("result", result)]);
     }
 }
 

@@ -215,7 +215,7 @@ impl Cluster {
                     let name = others.iter().find(|other| other.id == member);
                     let name = name.map_or("", |other| other.info.name.as_str());
                     tracing::warn!(name, %member, "a supervisor no longer beats; the others take its sessions over");
-                    self.shared.metrics.removed();
+                    self.shared.metrics.removed.add(1, &[]);
                     observer.forget(member);
                     observed.gone.push(member);
                 }
@@ -384,7 +384,7 @@ impl Cluster {
     /// [`Failure::Elsewhere`] if this supervisor does not own the session; otherwise the store's error.
     pub async fn hand_over(&self, session: SessionId, to: MemberId) -> Result<(), Failure> {
         self.shared.directory.hand_over(session, to).await?;
-        self.shared.metrics.handed_over();
+        self.shared.metrics.handed_over.add(1, &[]);
         // The new owner activates the session with the first call. Later calls and its next deadline would do so too.
         if let Err(status) = self.read(to, session).await {
             tracing::warn!(%session, %to, %status, "a session that was handed over is not active yet");

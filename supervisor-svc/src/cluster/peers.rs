@@ -3,13 +3,16 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use supervisor_log::store::{Member, MemberId};
-use svc_kit::identity::{FORWARDED_FOR, Principal};
+use svc_kit::{
+    identity::{FORWARDED_FOR, Principal},
+    lock::lock,
+};
 use tonic::{
     metadata::MetadataMap,
     transport::{Channel, Endpoint},
@@ -100,11 +103,11 @@ impl Peers {
 
     /// Returns a channel to a member. Returns `None` if its address is invalid.
     pub fn channel(&self, member: &Member) -> Option<Channel> {
-        if let Some(channel) = self.lock().channels.get(&member.id) {
+        if let Some(channel) = lock(&self.open).channels.get(&member.id) {
             return Some(channel.clone());
         }
         let channel = (self.connector.0)(&member.info.address)?;
-        self.lock().channels.insert(member.id, channel.clone());
+        lock(&self.open).channels.insert(member.id, channel.clone());
         Some(channel)
     }
 
@@ -112,13 +115,13 @@ impl Peers {
     /// invalid.
     pub fn link(&self, member: &Member) -> Option<Link> {
         let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
-        if let Some(link) = link(&self.lock()) {
+        if let Some(link) = link(&lock(&self.open)) {
             return Some(link);
         }
         let channel = self.channel(member)?;
         let mut headers = HeaderMap::new();
         self.sign(&mut headers, &own_caller());
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         // Another call may have opened it in the meantime.
         let link = link(&open).unwrap_or_else(|| Link::open(channel, MetadataMap::from_headers(headers)));
         open.links.insert(member.id, link.clone());
@@ -127,7 +130,7 @@ impl Peers {
 
     /// Closes the connections to members that are gone.
     pub fn forget(&self, gone: &[MemberId]) {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         open.channels.retain(|member, _| !gone.contains(member));
         open.links.retain(|member, _| !gone.contains(member));
     }
@@ -138,10 +141,5 @@ impl Peers {
             headers.insert(AUTHORIZATION, token.clone());
         }
         headers.insert(FORWARDED_FOR, caller.to_header());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        // Each change to a map is a single call, so the maps stay consistent after a panic.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

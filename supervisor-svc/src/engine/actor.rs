@@ -188,59 +188,56 @@ impl Actor {
             }
             self.upkeep.clear_ended_task();
             // Pending commands run first.
-            if self.commands.is_empty() && wake_at.is_some_and(|at| at <= Instant::now()) {
+            let message = if self.commands.is_empty() && wake_at.is_some_and(|at| at <= Instant::now()) {
                 self.check_timers();
                 if self.has_expired() && self.delete().await {
                     return;
                 }
                 // Append even without commands: after a failed append, threads may still wait for a slot.
-                if !self.append(Vec::new()).await {
+                None
+            } else if !self.commands.is_empty() || !self.backlog.is_empty() {
+                None
+            } else {
+                let message = tokio::select! {
+                    biased;
+                    message = self.control.recv() => message,
+                    message = self.spawns.recv() => message,
+                    changed = signal.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        self.notify_all(|subscription, active, commands| subscription.reconcile(active, commands));
+                        continue;
+                    }
+                    () = until(wake_at) => continue,
+                    () = self.upkeep.ended() => {
+                        if self.upkeep.is_prepared(&self.session) && self.can_passivate() && self.leave() {
+                            return;
+                        }
+                        continue;
+                    }
+                    () = tokio::time::sleep_until(passivate_at) => {
+                        if self.passivate() {
+                            return;
+                        }
+                        continue;
+                    }
+                };
+                if message.is_none() {
                     return;
                 }
-                continue;
-            }
-            if !self.commands.is_empty() || !self.backlog.is_empty() {
-                if !self.append(Vec::new()).await {
-                    return;
-                }
-                continue;
-            }
-            let message = tokio::select! {
-                biased;
-                message = self.control.recv() => message,
-                message = self.spawns.recv() => message,
-                changed = signal.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    self.notify_all(|subscription, active, commands| subscription.reconcile(active, commands));
-                    continue;
-                }
-                () = until(wake_at) => continue,
-                () = self.upkeep.ended() => {
-                    if self.upkeep.is_prepared(&self.session) && self.can_passivate() && self.leave() {
-                        return;
-                    }
-                    continue;
-                }
-                () = tokio::time::sleep_until(passivate_at) => {
-                    if self.passivate() {
-                        return;
-                    }
-                    continue;
-                }
+                message
             };
-            let Some(message) = message else { return };
-            if !self.append(vec![message]).await {
+            if !self.append(message).await {
                 return;
             }
         }
     }
 
-    /// Appends the given messages together with other waiting ones. Returns whether the actor continues.
-    async fn append(&mut self, messages: Vec<Message>) -> bool {
+    /// Appends the given message together with other waiting ones. Returns whether the actor continues.
+    async fn append(&mut self, mut first: Option<Message>) -> bool {
         self.count_content().await;
-        let mut builder = AppendBuilder::new(&self.session, self.handle.now(), self.quota);
+        let mut builder = AppendBuilder::new(&self.session, self.epoch, self.handle.now(), self.quota);
         while let Some((command, contents)) = self.commands.pop() {
             builder.take(
                 own_request(command, contents),
@@ -252,8 +249,7 @@ impl Actor {
                 break;
             }
         }
-        let mut waiting: VecDeque<Message> = messages.into();
-        while let Some(message) = waiting.pop_front().or_else(|| self.next_waiting(&builder)) {
+        while let Some(message) = first.take().or_else(|| self.next_waiting(&builder)) {
             match message {
                 Message::Request(request) if builder.is_full() => self.backlog.push_back(*request),
                 Message::Request(request) => match self.rejected_after_failure(&request.command) {
@@ -296,8 +292,8 @@ impl Actor {
         }
         builder.follow_up();
         self.postpone_passivation();
-        match builder.finish(self.epoch, &self.session) {
-            Some((batch, pending)) => self.commit(batch, pending).await,
+        match builder.finish(&self.session) {
+            Some((batch, after, pending)) => self.commit(batch, after, pending).await,
             None => true,
         }
     }
@@ -317,7 +313,7 @@ impl Actor {
             .or_else(|| self.spawns.try_recv().ok())
     }
 
-    async fn commit(&mut self, batch: store::Batch, pending: Pending) -> bool {
+    async fn commit(&mut self, batch: store::Batch, after: Arc<Session>, pending: Pending) -> bool {
         let started = Instant::now();
         let appended = self.shared.config.store.append(batch).await;
         let elapsed = started.elapsed();
@@ -326,7 +322,7 @@ impl Actor {
         }
         match appended {
             Ok(()) => {
-                self.publish(pending);
+                self.publish(after, pending);
                 true
             }
             Err(error) => {
@@ -380,18 +376,18 @@ impl Actor {
         Some(Failure::StoreUnavailable(why.to_owned()))
     }
 
-    fn publish(&mut self, mut pending: Pending) {
-        let before = std::mem::replace(&mut self.session, Arc::clone(&pending.session));
+    fn publish(&mut self, after: Arc<Session>, pending: Pending) {
+        self.published.send_replace(Arc::clone(&after));
+        let before = std::mem::replace(&mut self.session, after);
         self.quota = pending.quota;
-        self.stored.add(std::mem::take(&mut pending.stored));
-        self.published.send_replace(Arc::clone(&pending.session));
-        for (remember, outcome) in std::mem::take(&mut pending.remembered) {
+        self.stored.add(pending.stored);
+        for (remember, outcome) in pending.remembered {
             self.requests
                 .remember(remember.key.clone(), remember.hash, outcome, pending.now);
             self.end(&remember.key);
         }
-        pending.send_replies();
-        let commit = Arc::new(Commit::new(std::mem::take(&mut pending.recorded)));
+        append::send_replies(pending.replies, &self.session);
+        let commit = Arc::new(Commit::new(pending.recorded));
         // An error means that there are no followers.
         let _ = self.commits.send(Arc::clone(&commit));
         let change = Change {

@@ -22,6 +22,7 @@ use crate::{
         event::{Event, EventMetadata, Recorded, ThreadEvent},
         evolve,
         ids::{Digest, Epoch, Generation, ReportSequence, ThreadId},
+        rejection::Rejection,
         rules::{graph, rate::EventRates},
         state::{session::Session, wait::Waits},
         time::UnixMillis,
@@ -55,7 +56,7 @@ const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// A reply that is sent when the append is durable. Even a rejection may depend on earlier changes of the batch.
 #[derive(Debug)]
-struct PendingReply {
+pub(super) struct PendingReply {
     reply: Reply,
     result: Result<(Outcome, bool), Failure>,
 }
@@ -66,66 +67,62 @@ pub(super) struct AppendBuilder {
     /// The session's state before the batch.
     before: Arc<Session>,
     working: Session,
-    now: UnixMillis,
-    recorded: Vec<Recorded>,
-    encoded: Vec<store::NewRecord>,
-    contents: Vec<store::Content>,
-    /// Digests of contents that commands refer to and that are already durable.
-    stored: Vec<Digest>,
-    quota: ContentQuota,
-    marks: Vec<store::Mark>,
-    /// Notices for the transcripts of threads.
-    entries: Vec<(ThreadId, store::NewEntry)>,
-    new_threads: Vec<ThreadId>,
-    remembered: Vec<(Remember, Outcome)>,
-    reports: Vec<(ThreadId, Generation, ReportSequence)>,
-    replies: Vec<PendingReply>,
+    batch: store::Batch,
+    pending: Pending,
 }
 
 /// The work that remains when the append is durable or has failed.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub session: Arc<Session>,
+    pub now: UnixMillis,
     pub recorded: Vec<Recorded>,
     pub remembered: Vec<(Remember, Outcome)>,
-    pub now: UnixMillis,
     /// The runner reports that the append contains.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub quota: ContentQuota,
     /// The contents that the append refers to. They are durable together with it.
     pub stored: Vec<Digest>,
-    replies: Vec<PendingReply>,
+    pub replies: Vec<PendingReply>,
 }
 
 impl AppendBuilder {
-    pub fn new(session: &Arc<Session>, now: UnixMillis, quota: ContentQuota) -> Self {
+    pub fn new(session: &Arc<Session>, epoch: Epoch, now: UnixMillis, quota: ContentQuota) -> Self {
         Self {
             before: Arc::clone(session),
             working: Session::clone(session),
-            // The log's time never decreases, even if the clock does.
-            now: now.max(session.updated),
-            recorded: Vec::new(),
-            encoded: Vec::new(),
-            contents: Vec::new(),
-            stored: Vec::new(),
-            quota,
-            marks: Vec::new(),
-            entries: Vec::new(),
-            new_threads: Vec::new(),
-            remembered: Vec::new(),
-            reports: Vec::new(),
-            replies: Vec::new(),
+            batch: store::Batch {
+                session: session.id,
+                expected: session.sequence,
+                epoch,
+                records: Vec::new(),
+                contents: Vec::new(),
+                marks: Vec::new(),
+                entries: Vec::new(),
+                new_threads: Vec::new(),
+                requests: Vec::new(),
+                due: None,
+            },
+            pending: Pending {
+                // The log's time never decreases, even if the clock does.
+                now: now.max(session.updated),
+                recorded: Vec::new(),
+                remembered: Vec::new(),
+                reports: Vec::new(),
+                quota,
+                stored: Vec::new(),
+                replies: Vec::new(),
+            },
         }
     }
 
     pub fn is_full(&self) -> bool {
         // Rejections record nothing but wait for the append too. Without this limit, a flood of them could delay the
         // append without bound.
-        if self.replies.len() >= FULL_REQUESTS {
+        if self.pending.replies.len() >= FULL_REQUESTS {
             return true;
         }
-        let content: usize = self.contents.iter().map(|content| content.bytes.len()).sum();
-        self.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
+        let content: usize = self.batch.contents.iter().map(|content| content.bytes.len()).sum();
+        self.pending.recorded.len() >= FULL_RECORDS || content >= FULL_CONTENT_BYTES
     }
 
     /// Decides one request and applies its events to the working copy.
@@ -139,7 +136,9 @@ impl AppendBuilder {
             earlier: _,
         } = request;
         let (known, contents): (Vec<_>, Vec<_>) = contents.into_iter().partition(|content| stored.has(content.digest));
-        self.stored.extend(known.into_iter().map(|content| content.digest));
+        self.pending
+            .stored
+            .extend(known.into_iter().map(|content| content.digest));
         if let Command::Report {
             thread,
             generation,
@@ -147,10 +146,10 @@ impl AppendBuilder {
             ..
         } = &command
         {
-            self.reports.push((*thread, *generation, *sequence));
+            self.pending.reports.push((*thread, *generation, *sequence));
         }
         let result = self.carry_out(&command, &origin, remember, contents, requests, rates);
-        self.replies.push(PendingReply { reply, result });
+        self.pending.replies.push(PendingReply { reply, result });
     }
 
     fn carry_out(
@@ -168,11 +167,17 @@ impl AppendBuilder {
             return Ok((outcome, false));
         }
         let mut outcome = self.outcome_of(command);
-        let events = decide::decide(&self.working, command, self.now)?;
+        let events = decide::decide(&self.working, command, self.pending.now)?;
         if matches!(command, Command::Interrupt { .. }) {
             outcome.stopped = events.iter().filter_map(Event::thread).collect();
         }
-        rates.charge(command, &origin.actor, events.len(), remember.is_some(), self.now)?;
+        rates.charge(
+            command,
+            &origin.actor,
+            events.len(),
+            remember.is_some(),
+            self.pending.now,
+        )?;
         let recorded = !events.is_empty();
         // The contents of a command without effect are dropped, because no event refers to them.
         let keeps_contents = recorded && self.has_room(command, &contents)?;
@@ -182,11 +187,11 @@ impl AppendBuilder {
         };
         self.record_all(events, &metadata)?;
         if keeps_contents {
-            self.quota.add(&contents);
-            self.contents.extend(contents);
+            self.pending.quota.add(&contents);
+            self.batch.contents.extend(contents);
         }
         if let Some(remember) = remember {
-            self.remembered.push((remember, outcome.clone()));
+            self.pending.remembered.push((remember, outcome.clone()));
         }
         Ok((outcome, recorded))
     }
@@ -207,26 +212,26 @@ impl AppendBuilder {
     /// Records events and their follow-up events, or none of them.
     fn record_all(&mut self, mut events: Vec<Event>, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
         let waits = self.working.waits.clone();
-        let (recorded, new_threads) = (self.recorded.len(), self.new_threads.len());
-        let (marks, entries) = (self.marks.len(), self.entries.len());
+        let (recorded, new_threads) = (self.pending.recorded.len(), self.batch.new_threads.len());
+        let (marks, entries) = (self.batch.marks.len(), self.batch.entries.len());
         let mut metadata = metadata.clone();
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, &metadata) {
                     // Usually the first event fails to encode, and the working copy is unchanged.
-                    if self.recorded.len() > recorded {
-                        self.recorded.truncate(recorded);
-                        self.encoded.truncate(recorded);
-                        self.new_threads.truncate(new_threads);
-                        self.marks.truncate(marks);
-                        self.entries.truncate(entries);
+                    if self.pending.recorded.len() > recorded {
+                        self.pending.recorded.truncate(recorded);
+                        self.batch.records.truncate(recorded);
+                        self.batch.new_threads.truncate(new_threads);
+                        self.batch.marks.truncate(marks);
+                        self.batch.entries.truncate(entries);
                         self.fold_again(waits);
                     }
                     return Err(error);
                 }
             }
             // The earlier state had no pending follow-up events, so the first of these events is the cause.
-            metadata.cause = self.recorded.get(recorded).map(|first| first.sequence);
+            metadata.cause = self.pending.recorded.get(recorded).map(|first| first.sequence);
             events = decide::follow_ups(&self.working);
         }
         Ok(())
@@ -237,7 +242,7 @@ impl AppendBuilder {
     /// changes.
     fn fold_again(&mut self, waits: Waits) {
         self.working = Session::clone(&self.before);
-        for recorded in &self.recorded {
+        for recorded in &self.pending.recorded {
             evolve::evolve(&mut self.working, recorded);
         }
         self.working.waits = waits;
@@ -248,66 +253,38 @@ impl AppendBuilder {
     /// input of a repair turn and the table of a group are always stored: they are needed, and few can follow, because
     /// further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
-        let Err(rejection) = self.quota.check(contents) else {
+        let Err(rejection) = self.pending.quota.check(contents) else {
             return Ok(true);
         };
-        match command {
-            Command::Report {
-                report: Report::TurnEnded { result: Some(_), .. },
-                ..
-            }
-            | Command::EndGroup { .. } => return Ok(true),
-            Command::Dispatch(_) | Command::Report { .. } => {}
-            Command::Spawn(_)
-            | Command::FailSpawn { .. }
-            | Command::SendInput { .. }
-            | Command::Interrupt { .. }
-            | Command::Close { .. }
-            | Command::Resume { .. }
-            | Command::ReportResult { .. }
-            | Command::AskParent { .. }
-            | Command::SetNote { .. }
-            | Command::LoseRunner { .. }
-            | Command::RefuseStart { .. }
-            | Command::RefuseTurn { .. }
-            | Command::FinishClose { .. }
-            | Command::UpdateSession(_)
-            | Command::UpdateBudget { .. }
-            | Command::CreateEdge { .. }
-            | Command::DeleteEdge { .. }
-            | Command::SendHandoff { .. }
-            | Command::AcknowledgeMail { .. }
-            | Command::CreateGroup(_)
-            | Command::UpdateGroup { .. }
-            | Command::CancelGroup { .. }
-            | Command::RetryGroup { .. }
-            | Command::FailItem { .. }
-            | Command::ResolveApproval { .. }
-            | Command::RequestToolApproval { .. }
-            | Command::DenyTool { .. }
-            | Command::SetCondition { .. }
-            | Command::RecordUsage { .. }
-            | Command::AutoTurn { .. }
-            | Command::Tick => return Err(rejection.into()),
+        let is_needed = matches!(
+            command,
+            Command::EndGroup { .. }
+                | Command::Report {
+                    report: Report::TurnEnded { result: Some(_), .. },
+                    ..
+                }
+        );
+        if is_needed {
+            return Ok(true);
         }
-        if self.quota.leave_out() {
+        if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
+            return Err(rejection.into());
+        }
+        if self.pending.quota.leave_out() {
             tracing::warn!(session = %self.working.id, %rejection, "prompts and results are stored without their content");
         }
         Ok(false)
     }
 
-    fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Failure> {
-        for (earlier, outcome) in &self.remembered {
-            if earlier.key == remember.key {
-                if earlier.hash == remember.hash {
-                    return Ok(Some(outcome.clone()));
-                }
-                return Err(
-                    crate::domain::rejection::Rejection::RequestIdReused(remember.key.request_id.clone()).into(),
-                );
+    fn recall(&self, remember: &Remember, requests: &Requests) -> Result<Option<Outcome>, Rejection> {
+        let mut remembered = self.pending.remembered.iter();
+        match remembered.find(|(earlier, _)| earlier.key == remember.key) {
+            Some((earlier, outcome)) => {
+                remember.check(&earlier.hash)?;
+                Ok(Some(outcome.clone()))
             }
+            None => requests.recall(remember, self.pending.now),
         }
-        Ok(requests.recall(remember, self.now)?)
     }
 
     fn record(&mut self, event: Event, metadata: &EventMetadata) -> Result<(), record::EncodeError> {
@@ -319,22 +296,22 @@ impl AppendBuilder {
         }
         let recorded = Recorded {
             sequence: self.working.sequence.next(),
-            time: self.now,
+            time: self.pending.now,
             metadata,
             event,
         };
         let bytes = record::encode_record(self.working.id, &recorded)?;
         evolve::evolve(&mut self.working, &recorded);
         if let Event::Thread(id, ThreadEvent::Spawned(_)) = &recorded.event {
-            self.new_threads.push(*id);
+            self.batch.new_threads.push(*id);
         }
-        self.marks.extend(mark(&recorded));
-        self.entries.extend(transcripts::notice(&recorded, &self.working));
-        self.encoded.push(store::NewRecord {
+        self.batch.marks.extend(mark(&recorded));
+        self.batch.entries.extend(transcripts::notice(&recorded, &self.working));
+        self.batch.records.push(store::NewRecord {
             sequence: recorded.sequence,
             bytes,
         });
-        self.recorded.push(recorded);
+        self.pending.recorded.push(recorded);
         Ok(())
     }
 
@@ -393,44 +370,21 @@ impl AppendBuilder {
         }
     }
 
-    /// Returns the batch, or `None` if there is nothing to write. In that case all replies are sent from the present
-    /// state.
-    pub fn finish(self, epoch: Epoch, present: &Arc<Session>) -> Option<(store::Batch, Pending)> {
-        if self.recorded.is_empty() && self.remembered.is_empty() {
-            send_replies(self.replies, present);
+    /// Returns the batch and the state after it, or `None` if there is nothing to write. In that case all replies are
+    /// sent from the present state.
+    pub fn finish(mut self, present: &Arc<Session>) -> Option<(store::Batch, Arc<Session>, Pending)> {
+        if self.pending.recorded.is_empty() && self.pending.remembered.is_empty() {
+            send_replies(self.pending.replies, present);
             return None;
         }
-        let due = due(&self.working);
-        let mut stored = self.stored;
-        stored.extend(self.contents.iter().map(|content| content.digest));
-        let requests = self
-            .remembered
-            .iter()
-            .map(|(remember, outcome)| requests::record(remember, outcome, self.now))
+        let contents = self.batch.contents.iter().map(|content| content.digest);
+        self.pending.stored.extend(contents);
+        let remembered = self.pending.remembered.iter();
+        self.batch.requests = remembered
+            .map(|(remember, outcome)| requests::record(remember, outcome, self.pending.now))
             .collect();
-        let batch = store::Batch {
-            session: self.working.id,
-            expected: self.before.sequence,
-            epoch,
-            records: self.encoded,
-            contents: self.contents,
-            marks: self.marks,
-            entries: self.entries,
-            new_threads: self.new_threads,
-            requests,
-            due,
-        };
-        let pending = Pending {
-            session: Arc::new(self.working),
-            stored,
-            recorded: self.recorded,
-            remembered: self.remembered,
-            now: self.now,
-            reports: self.reports,
-            quota: self.quota,
-            replies: self.replies,
-        };
-        Some((batch, pending))
+        self.batch.due = due(&self.working);
+        Some((self.batch, Arc::new(self.working), self.pending))
     }
 }
 
@@ -450,11 +404,6 @@ fn mark(recorded: &Recorded) -> Option<store::Mark> {
 }
 
 impl Pending {
-    /// Sends all replies after a durable append. Takes the replies, so a second call does nothing.
-    pub fn send_replies(&mut self) {
-        send_replies(std::mem::take(&mut self.replies), &self.session);
-    }
-
     /// Reports a failed append, or one with an unknown outcome, to all callers.
     pub fn fail(self, failure: &Failure) {
         // Rejections fail too, because they may depend on earlier changes of the batch.
@@ -464,7 +413,8 @@ impl Pending {
     }
 }
 
-fn send_replies(replies: Vec<PendingReply>, session: &Arc<Session>) {
+/// Sends all replies, with this durable state.
+pub(super) fn send_replies(replies: Vec<PendingReply>, session: &Arc<Session>) {
     for PendingReply { reply, result } in replies {
         let done = result.map(|(outcome, recorded)| Done {
             session: Arc::clone(session),

@@ -42,8 +42,7 @@ pub(super) async fn recall(store: &dyn EventStore, remember: &Remember, now: Uni
     let slot = read(store, &slot_of(key)).await?;
     match slot.deletions.iter().rev().find(|deletion| deletion.key[..] == key) {
         Some(deletion) if has_expired(deletion, now) => Ok(false),
-        Some(deletion) if deletion.hash[..] == remember.hash => Ok(true),
-        Some(_) => Err(Rejection::RequestIdReused(remember.key.request_id.clone()).into()),
+        Some(deletion) => Ok(remember.check(&deletion.hash).map(|()| true)?),
         None => Ok(false),
     }
 }

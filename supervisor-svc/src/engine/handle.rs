@@ -236,41 +236,8 @@ impl Handle {
         earlier: Option<Box<RequestRecord>>,
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
-        let class = match &command {
-            Command::Spawn(_) | Command::FailSpawn { .. } => &self.0.spawns,
-            Command::SendInput { .. }
-            | Command::Interrupt { .. }
-            | Command::Close { .. }
-            | Command::Resume { .. }
-            | Command::ReportResult { .. }
-            | Command::CreateGroup(_)
-            | Command::UpdateGroup { .. }
-            | Command::CancelGroup { .. }
-            | Command::RetryGroup { .. }
-            | Command::FailItem { .. }
-            | Command::EndGroup { .. }
-            | Command::AskParent { .. }
-            | Command::SetNote { .. }
-            | Command::Dispatch(_)
-            | Command::Report { .. }
-            | Command::LoseRunner { .. }
-            | Command::RefuseStart { .. }
-            | Command::RefuseTurn { .. }
-            | Command::FinishClose { .. }
-            | Command::UpdateSession(_)
-            | Command::UpdateBudget { .. }
-            | Command::CreateEdge { .. }
-            | Command::DeleteEdge { .. }
-            | Command::SendHandoff { .. }
-            | Command::AcknowledgeMail { .. }
-            | Command::ResolveApproval { .. }
-            | Command::RequestToolApproval { .. }
-            | Command::DenyTool { .. }
-            | Command::SetCondition { .. }
-            | Command::RecordUsage { .. }
-            | Command::AutoTurn { .. }
-            | Command::Tick => &self.0.control,
-        };
+        let is_spawn = matches!(command, Command::Spawn(_) | Command::FailSpawn { .. });
+        let class = if is_spawn { &self.0.spawns } else { &self.0.control };
         let (reply, answer) = oneshot::channel();
         let request = Request {
             command,
@@ -280,11 +247,13 @@ impl Handle {
             contents,
             reply,
         };
-        class
-            .send(Message::Request(Box::new(request)))
-            .await
-            .map_err(|_| Failure::moved(self.0.id))?;
+        self.send(class, Message::Request(Box::new(request))).await?;
         Ok(answer)
+    }
+
+    async fn send(&self, class: &mpsc::Sender<Message>, message: Message) -> Result<(), Failure> {
+        let sent = class.send(message).await;
+        sent.map_err(|_| Failure::moved(self.0.id))
     }
 
     /// Deletes the session and all its data. Other handles stop working.
@@ -293,11 +262,7 @@ impl Handle {
     /// A rejection unless the session is closed; otherwise the store's error.
     pub(super) async fn delete(&self) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .control
-            .send(Message::Delete(reply))
-            .await
-            .map_err(|_| Failure::moved(self.0.id))?;
+        self.send(&self.0.control, Message::Delete(reply)).await?;
         answer.await.map_err(|_| Failure::Gone)?
     }
 
@@ -307,11 +272,7 @@ impl Handle {
     /// The store's error; the session then stays.
     pub(super) async fn hand_over(&self, to: MemberId) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .control
-            .send(Message::HandOver(to, reply))
-            .await
-            .map_err(|_| Failure::moved(self.0.id))?;
+        self.send(&self.0.control, Message::HandOver(to, reply)).await?;
         answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
@@ -327,15 +288,12 @@ impl Handle {
         };
         let earlier = self.0.requests.find(Some(&remember)).await?;
         let (reply, answer) = oneshot::channel();
-        self.0
-            .control
-            .send(Message::Begin {
-                remember,
-                earlier,
-                reply,
-            })
-            .await
-            .map_err(|_| Failure::moved(self.0.id))?;
+        let begin = Message::Begin {
+            remember,
+            earlier,
+            reply,
+        };
+        self.send(&self.0.control, begin).await?;
         answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
@@ -345,11 +303,7 @@ impl Handle {
     /// # Errors
     /// [`Failure::Elsewhere`].
     pub async fn waiting(&self, id: WaitId, wait: Wait) -> Result<Waiting, Failure> {
-        self.0
-            .control
-            .send(Message::Waiting { id, wait })
-            .await
-            .map_err(|_| Failure::moved(self.0.id))?;
+        self.send(&self.0.control, Message::Waiting { id, wait }).await?;
         Ok(Waiting {
             control: self.0.control.clone(),
             id,

@@ -9,6 +9,7 @@ use crate::domain::{
     event::EventMetadata,
     ids::{InputNumber, ThreadId},
     principal::Actor,
+    rejection::Rejection,
     state::session::Session,
     status::StatusKind,
 };
@@ -53,6 +54,19 @@ pub struct Remember {
     pub key: RequestKey,
     /// The request's canonical hash.
     pub hash: RequestHash,
+}
+
+impl Remember {
+    /// Checks the hash of an earlier request with the same key.
+    ///
+    /// # Errors
+    /// [`Rejection::RequestIdReused`] if it was another request.
+    pub(super) fn check(&self, earlier: &[u8]) -> Result<(), Rejection> {
+        if self.hash == *earlier {
+            return Ok(());
+        }
+        Err(Rejection::RequestIdReused(self.key.request_id.clone()))
+    }
 }
 
 /// The result of a command whose events are durable.

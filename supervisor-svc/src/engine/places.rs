@@ -4,12 +4,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use supervisor_log::store::MemberId;
+use svc_kit::lock::lock;
 
 use crate::domain::ids::SessionId;
 
@@ -28,12 +29,12 @@ pub(super) struct Places {
 impl Places {
     /// Returns the supervisor that owns a session, if it is known.
     pub fn owner(&self, session: SessionId) -> Option<MemberId> {
-        self.lock().get(&session).copied()
+        lock(&self.owners).get(&session).copied()
     }
 
     /// Remembers the owner of a session.
     pub fn put(&self, session: SessionId, owner: MemberId) {
-        let mut owners = self.lock();
+        let mut owners = lock(&self.owners);
         if owners.len() >= MAX_PLACES {
             owners.clear();
         }
@@ -42,7 +43,7 @@ impl Places {
 
     /// Forgets this owner of a session. A later one stays known.
     pub fn forget(&self, session: SessionId, owner: MemberId) {
-        let mut owners = self.lock();
+        let mut owners = lock(&self.owners);
         if owners.get(&session) == Some(&owner) {
             owners.remove(&session);
         }
@@ -50,7 +51,7 @@ impl Places {
 
     /// Forgets what these supervisors own.
     pub fn forget_members(&self, gone: &[MemberId]) {
-        self.lock().retain(|_, owner| !gone.contains(owner));
+        lock(&self.owners).retain(|_, owner| !gone.contains(owner));
     }
 
     /// Takes over no more sessions.
@@ -60,10 +61,5 @@ impl Places {
 
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, MemberId>> {
-        // Each change to the map is a single call, so the map stays consistent after a panic.
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -67,10 +67,11 @@ impl Requests {
     /// Returns the outcome of the same request, if it was made before.
     pub fn recall(&self, remember: &Remember, now: UnixMillis) -> Result<Option<Outcome>, Rejection> {
         match self.done.get(&remember.key) {
-            Some((_, _, expires)) if *expires <= now => Ok(None),
-            Some((hash, outcome, _)) if *hash == remember.hash => Ok(Some(outcome.clone())),
-            Some(_) => Err(Rejection::RequestIdReused(remember.key.request_id.clone())),
-            None => Ok(None),
+            Some((hash, outcome, expires)) if *expires > now => {
+                remember.check(hash)?;
+                Ok(Some(outcome.clone()))
+            }
+            Some(_) | None => Ok(None),
         }
     }
 

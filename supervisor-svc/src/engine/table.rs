@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use svc_kit::lock::lock;
 use tokio::sync::OnceCell;
 
 use super::handle::Handle;
@@ -39,7 +40,7 @@ impl LookUp {
 
     /// Removes the entry from the table, because its actor has ended.
     pub fn forget(self) {
-        let mut entries = self.table.lock();
+        let mut entries = lock(&self.table.entries);
         if entries
             .get(&self.id)
             .is_some_and(|present| Arc::ptr_eq(present, &self.entry))
@@ -54,7 +55,7 @@ impl Drop for LookUp {
         if self.entry.initialized() {
             return;
         }
-        let mut entries = self.table.lock();
+        let mut entries = lock(&self.table.entries);
         // Under the lock, so that one of several look-ups that end is the last one.
         drop(std::mem::take(&mut self.entry));
         let is_unused = |entry: &Entry| Arc::strong_count(entry) == 1 && !entry.initialized();
@@ -74,31 +75,31 @@ pub(super) struct ActorTable {
 impl ActorTable {
     /// Returns the number of sessions in memory.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        lock(&self.entries).len()
     }
 
     /// Returns the sessions in memory.
     pub fn sessions(&self) -> Vec<SessionId> {
-        self.lock().keys().copied().collect()
+        lock(&self.entries).keys().copied().collect()
     }
 
     /// Returns the present states of all sessions in memory.
     pub fn states(&self) -> Vec<Arc<Session>> {
-        let entries = self.lock();
+        let entries = lock(&self.entries);
         let handles = entries.values().filter_map(|entry| entry.get());
         handles.map(Handle::state).collect()
     }
 
     /// Returns the present state of a session in memory, without keeping it there.
     pub fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
-        let entries = self.lock();
+        let entries = lock(&self.entries);
         let handle = entries.get(&id)?.get()?;
         (!handle.has_ended() && !handle.is_leaving()).then(|| handle.state())
     }
 
     /// Looks a session's actor up. Creates an entry if necessary.
     pub fn look_up(&self, id: SessionId) -> LookUp {
-        let entry = Arc::clone(self.lock().entry(id).or_default());
+        let entry = Arc::clone(lock(&self.entries).entry(id).or_default());
         LookUp {
             table: self.clone(),
             id,
@@ -109,7 +110,7 @@ impl ActorTable {
     /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and the
     /// removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
-        let mut entries = self.lock();
+        let mut entries = lock(&self.entries);
         if !is_entry_of(entries.get(&handle.id()), handle) {
             return handle.is_alone() && is_idle();
         }
@@ -135,15 +136,10 @@ impl ActorTable {
 
     /// Removes an actor's entry even if there are other handles.
     pub fn remove(&self, handle: &Handle) {
-        let mut entries = self.lock();
+        let mut entries = lock(&self.entries);
         if is_entry_of(entries.get(&handle.id()), handle) {
             entries.remove(&handle.id());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
-        // Each change to the map is a single call, so the map stays consistent after a panic.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

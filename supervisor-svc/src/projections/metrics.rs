@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -14,12 +14,15 @@ use opentelemetry::{
     metrics::{AsyncInstrument, Counter, Histogram, UpDownCounter},
 };
 use supervisor_log::store::DATABASE;
-use svc_kit::instruments::{counter, meter};
+use svc_kit::{
+    instruments::{counter, meter},
+    lock::lock,
+};
 use troupe_proto::supervisor::v1::RunnerState;
 
 use crate::{
     domain::{
-        event::{Event, Recorded, ThreadEvent},
+        event::{Event, ThreadEvent},
         ids::ThreadId,
         rules::limits,
         state::session::Session,
@@ -59,24 +62,10 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let new = Self::new();
-        // There from the start, so that the first increase of each is seen.
-        for status in [StatusKind::Completed, StatusKind::Errored, StatusKind::Interrupted] {
-            new.turns.add(0, &[KeyValue::new(STATUS, status.as_str())]);
-        }
-        for kind in TOKENS {
-            new.tokens.add(0, &[KeyValue::new("kind", kind)]);
-        }
-        new
-    }
-}
-
-impl Metrics {
-    fn new() -> Self {
         let meter = meter();
         let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
         let count = |name, what| meter.u64_counter(name).with_description(what).build();
-        Self {
+        let new = Self {
             append: time(
                 "troupe.log.append.duration",
                 "How long appends to the log take, on the disk",
@@ -101,34 +90,19 @@ impl Metrics {
                 "How long what was appended waits for each watcher that follows",
             ),
             cascades: Mutex::default(),
-        }
-    }
-
-    /// Records the events of an append.
-    fn record(&self, before: &Session, after: &Session, events: &[Recorded]) {
-        let mut spenders = BTreeSet::new();
-        for recorded in events {
-            if let Event::Thread(id, event) = &recorded.event {
-                self.record_thread_event(before, after, *id, event, recorded.time);
-                if matches!(event, ThreadEvent::UsageRecorded { .. } | ThreadEvent::TurnEnded { .. }) {
-                    spenders.insert(*id);
-                }
-            }
-        }
-        let total = |session: &Session, id| {
-            session
-                .thread(id)
-                .map(|thread| thread.total_usage())
-                .unwrap_or_default()
         };
-        for id in spenders {
-            let spent = total(after, id).since(total(before, id));
-            for (kind, tokens) in TOKENS.into_iter().zip([spent.input_tokens, spent.output_tokens]) {
-                self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
-            }
+        // There from the start, so that the first increase of each is seen.
+        for status in [StatusKind::Completed, StatusKind::Errored, StatusKind::Interrupted] {
+            new.turns.add(0, &[KeyValue::new(STATUS, status.as_str())]);
         }
+        for kind in TOKENS {
+            new.tokens.add(0, &[KeyValue::new("kind", kind)]);
+        }
+        new
     }
+}
 
+impl Metrics {
     /// A watcher fell behind.
     pub fn lagged(&self) {
         self.lags.add(1, &[]);
@@ -178,10 +152,10 @@ impl Metrics {
             }
             ThreadEvent::ToolDenied { .. } => self.denials.add(1, &[]),
             ThreadEvent::CloseRequested(_) => {
-                self.cascades().insert(id, time);
+                lock(&self.cascades).insert(id, time);
             }
             ThreadEvent::Closed { .. } => {
-                let begun = self.cascades().remove(&id);
+                let begun = lock(&self.cascades).remove(&id);
                 if let Some(begun) = begun {
                     self.cascade.record(since(begun), &[]);
                 }
@@ -213,16 +187,32 @@ impl Metrics {
             | ThreadEvent::ApprovalResolved { .. } => {}
         }
     }
-
-    fn cascades(&self) -> std::sync::MutexGuard<'_, HashMap<ThreadId, UnixMillis>> {
-        // Whole after any panic: every change is one call.
-        self.cascades.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Subscriber for Metrics {
     fn committed(&self, change: &Change<'_>) {
-        self.record(change.before, change.after.session, change.events);
+        let (before, after) = (change.before, change.after.session);
+        let mut spenders = BTreeSet::new();
+        for recorded in change.events {
+            if let Event::Thread(id, event) = &recorded.event {
+                self.record_thread_event(before, after, *id, event, recorded.time);
+                if matches!(event, ThreadEvent::UsageRecorded { .. } | ThreadEvent::TurnEnded { .. }) {
+                    spenders.insert(*id);
+                }
+            }
+        }
+        let total = |session: &Session, id| {
+            session
+                .thread(id)
+                .map(|thread| thread.total_usage())
+                .unwrap_or_default()
+        };
+        for id in spenders {
+            let spent = total(after, id).since(total(before, id));
+            for (kind, tokens) in TOKENS.into_iter().zip([spent.input_tokens, spent.output_tokens]) {
+                self.tokens.add(tokens, &[KeyValue::new("kind", kind)]);
+            }
+        }
     }
 
     fn append_ended(&self, elapsed: Duration) {

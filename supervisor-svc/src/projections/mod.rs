@@ -4,6 +4,7 @@
 pub mod metrics;
 pub mod notifications;
 pub mod overview;
+pub(crate) mod stream_end;
 pub mod thread_view;
 pub mod watch;
 pub mod webhooks;

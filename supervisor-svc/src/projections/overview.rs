@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use futures::{
 };
 use prost::Message as _;
 use supervisor_log::store::{MemberId, SessionEntry};
+use svc_kit::lock::lock;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep},
@@ -282,9 +283,4 @@ impl Drop for Follower {
     fn drop(&mut self) {
         lock(&self.changes.followers).retain(|inbox| !Arc::ptr_eq(inbox, &self.inbox));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is a single call, so the value stays consistent after a panic elsewhere.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,10 +2,11 @@
 //! a while instead of waiting for their timeouts. After that, one request may try again.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
+use svc_kit::lock::lock;
 use tokio::time::Instant;
 
 /// Number of consecutive unanswered requests that opens the circuit.
@@ -52,7 +53,7 @@ impl Circuit {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut lock(&self.0))
     }
 }
 

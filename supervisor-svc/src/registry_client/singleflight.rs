@@ -6,13 +6,13 @@ use std::{
     collections::HashMap,
     future::Future,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use svc_kit::deadline::Deadline;
+use svc_kit::{deadline::Deadline, lock::lock};
 use tokio::{
     sync::{OnceCell, Semaphore},
     time::timeout,
@@ -59,13 +59,9 @@ impl Default for Flight {
 }
 
 impl Flight {
-    fn open(&self) -> MutexGuard<'_, Arc<Response>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Closes the round to new callers.
     fn close(&self, round: &Arc<Response>) {
-        let mut open = self.open();
+        let mut open = lock(&self.open);
         if Arc::ptr_eq(&open, round) {
             *open = Arc::default();
         }
@@ -111,24 +107,20 @@ impl Singleflight {
     }
 
     fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Participant<'a> {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         let line = match all.get(question) {
             Some(line) => Arc::clone(line),
             None => Arc::clone(all.entry(question.clone()).or_default()),
         };
         line.participants.fetch_add(1, Ordering::Relaxed);
         drop(all);
-        let round = Arc::clone(&line.open());
+        let round = Arc::clone(&lock(&line.open));
         Participant {
             flights: self,
             question,
             line,
             round,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ResolveSpawnRequest, Arc<Flight>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +146,7 @@ struct Participant<'a> {
 
 impl Drop for Participant<'_> {
     fn drop(&mut self) {
-        let mut all = self.flights.lock();
+        let mut all = lock(&self.flights.0);
         if self.line.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(self.question);
         }
@@ -240,7 +232,7 @@ mod tests {
         for answer in first.into_iter().chain(together).chain([late]) {
             assert!(matches!(answer, Err(Unresolved::Verdict(status)) if status.message() == "no such role"));
         }
-        assert!(flights.lock().is_empty());
+        assert!(lock(&flights.0).is_empty());
     }
 
     #[tokio::test]
@@ -252,7 +244,7 @@ mod tests {
             .map(|question| flights.ask(question, None, || registry.ask()));
         assert!(poll!(pin!(join_all(asking))).is_pending());
         assert_eq!(registry.asked(), questions.len());
-        assert!(flights.lock().is_empty(), "all callers have left");
+        assert!(lock(&flights.0).is_empty(), "all callers have left");
     }
 
     #[tokio::test]

@@ -4,22 +4,24 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use svc_kit::lock::lock;
 use tokio::sync::watch;
 
 use crate::domain::ids::{SessionId, ThreadId};
 
-/// A value for each thread.
-#[derive(Debug)]
-pub(super) struct Board<V> {
-    // Locked for one look-up or one change, never across an await.
+/// A value for each thread. Cheap to clone; all clones share the values.
+#[derive(Clone, Debug, Default)]
+pub struct Board<V> {
+    // Locked for one look-up or one change, never across an await. A panic leaves at most one thread's value incomplete,
+    // and the next update replaces it.
     sessions: Arc<Mutex<Sessions<V>>>,
 }
 
 /// All of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sessions<V> {
     /// Incremented with each change in any session.
     version: u64,
@@ -29,40 +31,10 @@ struct Sessions<V> {
 }
 
 /// The values of one session's threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Threads<V> {
     values: HashMap<ThreadId, V>,
     changed: watch::Sender<()>,
-}
-
-impl<V> Clone for Board<V> {
-    fn clone(&self) -> Self {
-        Self {
-            sessions: Arc::clone(&self.sessions),
-        }
-    }
-}
-
-impl<V> Default for Board<V> {
-    fn default() -> Self {
-        let sessions = Sessions {
-            version: 0,
-            count: 0,
-            all: HashMap::new(),
-        };
-        Self {
-            sessions: Arc::new(Mutex::new(sessions)),
-        }
-    }
-}
-
-impl<V> Default for Threads<V> {
-    fn default() -> Self {
-        Self {
-            values: HashMap::new(),
-            changed: watch::channel(()).0,
-        }
-    }
 }
 
 impl<V> Sessions<V> {
@@ -79,11 +51,11 @@ impl<V> Sessions<V> {
     }
 }
 
-impl<V> Board<V> {
+impl<V: Default> Board<V> {
     /// Changes the values of a session's threads. `change` receives the number of this change. Returns the number of
     /// threads with values, in all sessions.
-    pub fn change(&self, session: SessionId, change: impl FnOnce(&mut HashMap<ThreadId, V>, u64)) -> usize {
-        let mut sessions = self.lock();
+    pub(super) fn change(&self, session: SessionId, change: impl FnOnce(&mut HashMap<ThreadId, V>, u64)) -> usize {
+        let mut sessions = lock(&self.sessions);
         let Sessions { version, count, all } = &mut *sessions;
         *version += 1;
         let threads = all.entry(session).or_default();
@@ -95,30 +67,34 @@ impl<V> Board<V> {
     }
 
     /// Reads the values of a session's threads.
-    pub fn read<R>(&self, session: SessionId, read: impl FnOnce(&HashMap<ThreadId, V>) -> R) -> Option<R> {
-        self.lock().all.get(&session).map(|threads| read(&threads.values))
+    pub(super) fn read<R>(&self, session: SessionId, read: impl FnOnce(&HashMap<ThreadId, V>) -> R) -> Option<R> {
+        lock(&self.sessions)
+            .all
+            .get(&session)
+            .map(|threads| read(&threads.values))
     }
 
     /// Changes with every change in the session.
+    #[must_use]
     pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
-        self.lock().all.entry(session).or_default().changed.subscribe()
+        lock(&self.sessions).all.entry(session).or_default().changed.subscribe()
     }
 
     /// Forgets a thread that is closed.
     pub fn forget(&self, session: SessionId, thread: ThreadId) {
-        self.lock().remove(session, thread);
+        lock(&self.sessions).remove(session, thread);
     }
 
     /// Forgets a session.
     pub fn forget_session(&self, session: SessionId) {
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         let forgotten = sessions.all.remove(&session);
         sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
     }
 
-    /// Removes a session if none of its threads has a value.
+    /// Cleans up after a session is passivated. The values of its threads remain available for later watchers.
     pub fn tidy(&self, session: SessionId) {
-        let mut sessions = self.lock();
+        let mut sessions = lock(&self.sessions);
         if sessions
             .all
             .get(&session)
@@ -129,8 +105,8 @@ impl<V> Board<V> {
     }
 
     /// Forgets the thread whose value has the least number.
-    pub fn forget_least(&self, number: impl Fn(&V) -> u64) {
-        let mut sessions = self.lock();
+    pub(super) fn forget_least(&self, number: impl Fn(&V) -> u64) {
+        let mut sessions = lock(&self.sessions);
         let numbers = sessions.all.iter().flat_map(|(session, threads)| {
             let values = threads.values.iter();
             values.map(|(thread, value)| (number(value), *session, *thread))
@@ -138,10 +114,5 @@ impl<V> Board<V> {
         if let Some((_, session, thread)) = numbers.min() {
             sessions.remove(session, thread);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sessions<V>> {
-        // A panic elsewhere leaves at most one thread's value incomplete, and the next update replaces it.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

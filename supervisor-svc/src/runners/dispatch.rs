@@ -5,11 +5,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use supervisor_log::codec::parts::usage_from_pb;
+use svc_kit::lock::lock;
 use tokio::time::Instant;
 
 use super::{
@@ -162,7 +163,8 @@ impl Subscription for Dispatch {
     }
 
     fn woken(&mut self, session: &Active<'_>, commands: &mut Commands) {
-        for ended in self.take_ended() {
+        let all_ended = std::mem::take(&mut *lock(&self.ended));
+        for ended in all_ended {
             match ended {
                 TaskEnd::Dispatch(thread, DispatchEnd::Done) => {
                     self.dispatching.remove(&thread);
@@ -480,7 +482,7 @@ impl Dispatch {
         let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
         tokio::spawn(async move {
             let end = job.run().await;
-            report_end(&ended, TaskEnd::Dispatch(id, end));
+            lock(&ended).push(TaskEnd::Dispatch(id, end));
             waker.wake().await;
             // Until here, the job keeps the session in memory.
             drop(job);
@@ -520,7 +522,7 @@ impl Dispatch {
             let (ended, waker) = (Arc::clone(&self.ended), self.waker.clone());
             tokio::spawn(async move {
                 let reached = job.run().await;
-                report_end(&ended, TaskEnd::Steer(id, reached));
+                lock(&ended).push(TaskEnd::Steer(id, reached));
                 waker.wake().await;
             });
         }
@@ -555,12 +557,4 @@ impl Dispatch {
         };
         commands.push(Command::FinishClose { thread: id, forced });
     }
-
-    fn take_ended(&self) -> Vec<TaskEnd> {
-        std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-fn report_end(ended: &Mutex<Vec<TaskEnd>>, end: TaskEnd) {
-    ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
 }

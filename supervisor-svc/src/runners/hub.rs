@@ -3,12 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use prost_types::Duration as ProtoDuration;
 use supervisor_log::codec::WireEnum as _;
+use svc_kit::lock::lock;
 use tokio::{sync::watch, time::Instant};
 use troupe_proto::{
     fault::Fault,
@@ -114,7 +115,7 @@ impl RunnerHub {
     /// Returns the number of attached runners.
     #[must_use]
     pub fn attached(&self) -> usize {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         roster
             .runners
             .values()
@@ -129,13 +130,13 @@ impl RunnerHub {
             Link::Attached { .. } => false,
             Link::Disconnected { since } => since.elapsed() < self.lease,
         };
-        self.lock().runners.values().filter(is_away).count()
+        lock(&self.roster).runners.values().filter(is_away).count()
     }
 
     /// Returns the runners that are attached, or were less than a lease ago, by id.
     #[must_use]
     pub fn list(&self) -> Vec<pb::Runner> {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let known = roster.runners.iter();
         known.filter_map(|(id, runner)| runner.shown(id, self.lease)).collect()
     }
@@ -149,7 +150,7 @@ impl RunnerHub {
     /// Returns the reason why no attached runner can take a thread now; `None` if one can.
     #[must_use]
     pub fn why_unplaceable(&self, need: &Need<'_>) -> Option<&'static str> {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let mut fitting = roster.runners.values().filter(|runner| runner.suits(need)).peekable();
         if fitting.peek().is_none() {
             Some("no attached runner fits; start one with `troupe run`")
@@ -166,7 +167,7 @@ impl RunnerHub {
     /// # Errors
     /// POLICY_NOT_ENFORCEABLE with the missing capabilities.
     pub fn check_enforceable(&self, need: &Need<'_>) -> Result<(), Fault> {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let attached = roster
             .runners
             .values()
@@ -179,7 +180,7 @@ impl RunnerHub {
     /// been idle longest receives a stop. [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
-        let mut roster = self.lock();
+        let mut roster = lock(&self.roster);
         let least = roster
             .runners
             .iter_mut()
@@ -201,49 +202,38 @@ impl RunnerHub {
     /// the attempt or is stopping its program.
     #[must_use]
     pub fn resume(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
-        let mut roster = self.lock();
-        let runner = roster.runners.get_mut(id);
-        runner.is_some_and(|runner| matches!(runner.link, Link::Attached { .. }) && runner.resume(thread, generation))
+        self.change(id, |runner| {
+            matches!(runner.link, Link::Attached { .. }) && runner.resume(thread, generation)
+        })
+        .unwrap_or_default()
     }
 
     /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
     /// runner drains.
     pub fn set_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
-        let mut roster = self.lock();
-        let Some(runner) = roster.runners.get_mut(id) else {
-            return;
-        };
-        let at_rest = runner.set_idle(thread, generation);
-        drop(roster);
-        match at_rest {
-            IdleAction::Keep => {}
-            IdleAction::Announce => self.announce(),
-            IdleAction::Stop => self.stop_idle(id, thread, generation),
+        match self.change(id, |runner| runner.set_idle(thread, generation)) {
+            None | Some(IdleAction::Keep) => {}
+            Some(IdleAction::Announce) => self.announce(),
+            Some(IdleAction::Stop) => self.stop_idle(id, thread, generation),
         }
     }
 
     /// Releases an attempt.
     pub fn release(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
-        let mut roster = self.lock();
-        let Some(runner) = roster.runners.get_mut(id) else {
-            return;
-        };
-        let makes_room = runner.release(thread, generation);
-        drop(roster);
-        if makes_room {
+        if self.change(id, |runner| runner.release(thread, generation)) == Some(true) {
             self.announce();
         }
     }
 
     /// Records activity of an attempt. Returns its session; `None` if the runner does not hold the attempt.
     pub fn record_activity(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
-        self.lock().runners.get_mut(id)?.record_activity(thread, generation)
+        self.change(id, |runner| runner.record_activity(thread, generation))?
     }
 
     /// Returns the time of an attempt's last activity; `None` if its runner is disconnected or does not hold it.
     #[must_use]
     pub fn last_activity(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<Instant> {
-        self.lock().runners.get(id)?.last_activity(thread, generation)
+        lock(&self.roster).runners.get(id)?.last_activity(thread, generation)
     }
 
     /// Returns the relation of a runner to an attempt. `taken_over` is the time at which this supervisor took the attempt
@@ -256,7 +246,7 @@ impl RunnerHub {
         generation: Generation,
         taken_over: Option<Instant>,
     ) -> AttemptState {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let away_since = match (roster.runners.get(id), taken_over) {
             (Some(runner), Some(at)) if runner.held(thread, generation).is_none() && runner.attached_at < at => at,
             // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
@@ -280,7 +270,7 @@ impl RunnerHub {
     /// Asks an attached runner to attach again, if its stream is older than `since`: its hello then names the attempts
     /// that have moved to this supervisor since. Returns when to ask if that is too early now.
     pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
-        let mut roster = self.lock();
+        let mut roster = lock(&self.roster);
         let runner = roster.runners.get_mut(id)?;
         let is_attached = matches!(runner.link, Link::Attached { .. });
         if !is_attached || runner.is_recalled || runner.attached_at >= since {
@@ -300,13 +290,11 @@ impl RunnerHub {
 
     /// Stops the program of a runner that has been idle longest.
     pub(super) fn free_slot(&self, id: &RunnerId) {
-        let mut roster = self.lock();
-        let stopped = roster.runners.get_mut(id).and_then(|runner| {
+        let stopped = self.change(id, |runner| {
             let (thread, _) = runner.longest_idle()?;
             Some((thread, runner.stop(thread, None)?))
         });
-        drop(roster);
-        if let Some((thread, generation)) = stopped {
+        if let Some(Some((thread, generation))) = stopped {
             self.stop_idle(id, thread, generation);
         }
     }
@@ -315,7 +303,7 @@ impl RunnerHub {
     /// `None` means any of the runner's kinds.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let Some(runner) = roster.runners.get(id) else {
             return false;
         };
@@ -405,7 +393,7 @@ impl RunnerHub {
             ClosePolicy::Terminate => STOP_GRACE,
             ClosePolicy::FinishTurn => left,
         };
-        self.stop_program(id, thread, generation, policy, grace, StopReason::Closed);
+        self.send(id, stop_message(thread, generation, policy, grace, StopReason::Closed));
     }
 
     /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
@@ -419,19 +407,8 @@ impl RunnerHub {
     fn stop_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         tracing::debug!(runner = %id, %thread, %generation, "idle program stopped");
         let why = StopReason::SlotNeeded;
-        self.stop_program(id, thread, generation, ClosePolicy::Terminate, STOP_GRACE, why);
-    }
-
-    fn stop_program(
-        &self,
-        id: &RunnerId,
-        thread: ThreadId,
-        generation: Generation,
-        policy: ClosePolicy,
-        grace: Duration,
-        why: StopReason,
-    ) {
-        self.send(id, stop_message(thread, generation, policy, grace, why));
+        let message = stop_message(thread, generation, ClosePolicy::Terminate, STOP_GRACE, why);
+        self.send(id, message);
     }
 
     /// Registers an attached runner, whose hello arrived at `hello_at`, and ends an earlier stream of the same runner. Returns
@@ -444,7 +421,7 @@ impl RunnerHub {
         hello_at: Instant,
         held: BTreeMap<ThreadId, Attempt>,
     ) -> u64 {
-        let mut roster = self.lock();
+        let mut roster = lock(&self.roster);
         roster.streams += 1;
         let stream = roster.streams;
         let link = Link::Attached { outbox, stream };
@@ -459,7 +436,7 @@ impl RunnerHub {
     /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the last
     /// message, or the end of the stream if that is later.
     pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
-        let mut roster = self.lock();
+        let mut roster = lock(&self.roster);
         if let Some(runner) = roster.runners.get_mut(id)
             && runner.is_on(stream)
         {
@@ -472,41 +449,34 @@ impl RunnerHub {
 
     /// Returns whether this is the runner's current stream: it was neither replaced nor disconnected.
     pub(super) fn is_present(&self, id: &RunnerId, stream: u64) -> bool {
-        self.lock().runners.get(id).is_some_and(|runner| runner.is_on(stream))
+        lock(&self.roster)
+            .runners
+            .get(id)
+            .is_some_and(|runner| runner.is_on(stream))
     }
 
     /// Returns the session of an attempt that a runner holds.
     pub(super) fn session_of(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> Option<SessionId> {
-        Some(self.lock().runners.get(id)?.held(thread, generation)?.session)
+        Some(lock(&self.roster).runners.get(id)?.held(thread, generation)?.session)
     }
 
     /// Marks a runner as draining: it takes no more threads, and its idle programs are stopped.
     pub(super) fn drain(&self, id: &RunnerId) {
-        let mut roster = self.lock();
-        let leaving = roster.runners.get_mut(id).map(Runner::drain).unwrap_or_default();
-        drop(roster);
-        for (thread, generation) in leaving {
+        for (thread, generation) in self.change(id, Runner::drain).unwrap_or_default() {
             self.stop_idle(id, thread, generation);
         }
     }
 
     /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
     pub(super) fn start_rejected(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
-        let mut roster = self.lock();
-        let runner = roster.runners.get_mut(id);
-        let makes_room = runner.is_some_and(|runner| runner.reject(thread, generation, full));
-        drop(roster);
-        if makes_room {
+        if self.change(id, |runner| runner.reject(thread, generation, full)) == Some(true) {
             self.announce();
         }
     }
 
     /// Makes a full runner eligible again at its heartbeat: work outside this supervisor may have filled it.
     pub(super) fn heartbeat(&self, id: &RunnerId) {
-        let mut roster = self.lock();
-        let was_full = roster.runners.get_mut(id).is_some_and(Runner::clear_full);
-        drop(roster);
-        if was_full {
+        if self.change(id, Runner::clear_full) == Some(true) {
             self.announce();
         }
     }
@@ -514,7 +484,7 @@ impl RunnerHub {
     /// Sends a message about an attempt, as [`Self::send`], if the runner holds that attempt. A runner that came back
     /// without the attempt must not receive it: no later message would refer to the work.
     fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
-        let roster = self.lock();
+        let roster = lock(&self.roster);
         let runner = roster.runners.get(id);
         let has_it = runner.is_some_and(|runner| runner.held(thread, generation).is_some());
         has_it && self.send_in(roster, id, message)
@@ -522,7 +492,7 @@ impl RunnerHub {
 
     /// Returns whether the message was queued. The effect of a message that was not queued stays pending.
     pub(super) fn send(&self, id: &RunnerId, message: Message) -> bool {
-        self.send_in(self.lock(), id, message)
+        self.send_in(lock(&self.roster), id, message)
     }
 
     fn send_in(&self, mut roster: MutexGuard<'_, Roster>, id: &RunnerId, message: Message) -> bool {
@@ -545,6 +515,11 @@ impl RunnerHub {
         is_sent
     }
 
+    /// Changes a runner, if it is known. The roster is unlocked when this returns.
+    fn change<R>(&self, id: &RunnerId, change: impl FnOnce(&mut Runner) -> R) -> Option<R> {
+        lock(&self.roster).runners.get_mut(id).map(change)
+    }
+
     fn announce(&self) {
         self.changes.send_modify(|version| *version += 1);
     }
@@ -560,13 +535,9 @@ impl RunnerHub {
                 changes.send_modify(|version| *version += 1);
             }
             if let Some(roster) = roster.upgrade() {
-                locked(&roster).forget_lost(lease);
+                lock(&roster).forget_lost(lease);
             }
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Roster> {
-        locked(&self.roster)
     }
 }
 
@@ -593,11 +564,6 @@ fn stop_message(
             StopReason::SlotNeeded | StopReason::Superseded => true,
         },
     })
-}
-
-fn locked(roster: &Mutex<Roster>) -> MutexGuard<'_, Roster> {
-    // Each change to the roster is complete, so it stays usable after a panic elsewhere.
-    roster.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Roster {
@@ -761,7 +727,7 @@ mod tests {
                 BTreeMap::new(),
             )
         };
-        let is_known = |number: usize| hub.lock().runners.contains_key(&id(number));
+        let is_known = |number: usize| lock(&hub.roster).runners.contains_key(&id(number));
 
         // The first runner stays attached. One more than the maximum of the others is lost.
         attach(0);

@@ -37,7 +37,7 @@ use crate::{
         command::{Command, Report},
         content::truncate,
         event::ConditionKind,
-        ids::{ApprovalId, Generation, ReportSequence, RunnerId, SessionId, ThreadId},
+        ids::{Generation, ReportSequence, RunnerId, SessionId, ThreadId},
         principal::Actor,
         rules::{
             authorize::{MAX_PATH_BYTES, MAX_PATHS},
@@ -52,7 +52,7 @@ use crate::{
     },
     engine::{Directory, Done, Failure, Handle, Origin},
     results,
-    tool_decisions::{ARGUMENTS_BYTES, KnownBy, ToolCallRequest, ToolDecisions},
+    tool_decisions::{ARGUMENTS_BYTES, Decision, KnownBy, ToolCallRequest, ToolDecisions},
     transcripts::{self, Transcripts},
 };
 
@@ -200,15 +200,15 @@ impl RunnerGate {
 
     /// Rechecks the attempts that an attached runner may continue. An attempt that ended between the review and
     /// the attachment has no pending effects, so this call stops it.
-    async fn review_again(&self, runner: &RunnerId, kept: &[HeldAttempt]) -> Result<(), Failure> {
-        for held in kept {
+    async fn review_again(&self, runner: &RunnerId, kept: &BTreeMap<ThreadId, Attempt>) -> Result<(), Failure> {
+        for (id, held) in kept {
             let session = found(self.directory.session(held.session).await)?;
-            let why = match session.and_then(|session| session.state().thread(held.thread).cloned()) {
+            let why = match session.and_then(|session| session.state().thread(*id).cloned()) {
                 Some(thread) if thread.is_held_by(runner, held.generation) => continue,
                 Some(thread) if thread.status.kind().is_open() => StopReason::Superseded,
                 Some(_) | None => StopReason::Closed,
             };
-            self.hub.stop_ended(runner, held.thread, held.generation, why);
+            self.hub.stop_ended(runner, *id, held.generation, why);
         }
         Ok(())
     }
@@ -223,39 +223,25 @@ impl RunnerGate {
     }
 
     /// Decides a tool call of one of the runner's threads. Waits for the operator if the call needs approval.
-    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Verdict {
-        let unknown = || Verdict::from(String::from("the agent is not known to this supervisor"));
-        let Ok(thread) = request.thread_id.parse::<ThreadId>() else {
-            return unknown();
-        };
+    ///
+    /// # Errors
+    /// Why the call may not run, if it was refused without an operator.
+    async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Result<Decision, String> {
+        let unknown = || String::from("the agent is not known to this supervisor");
+        let thread = request.thread_id.parse::<ThreadId>().map_err(|_| unknown())?;
         let generation = Generation::new(request.generation);
-        let session = match self.session(runner, thread, generation).await {
-            Ok(Some(session)) => session,
-            Ok(None) => return unknown(),
-            Err(failure) => return failure.to_string().into(),
-        };
-        let is_present = |session: &Session| {
-            session
-                .thread(thread)
-                .is_some_and(|thread| thread.generation.get() == request.generation)
-        };
+        let session = self.session(runner, thread, generation).await;
+        let session = session.map_err(|failure| failure.to_string())?.ok_or_else(unknown)?;
         let state = session.state();
-        let Some(sandbox) = state
-            .thread(thread)
-            .map(|thread| thread.sandbox)
-            .filter(|_| is_present(&state))
-        else {
-            return unknown();
-        };
+        let present = state.thread(thread).filter(|thread| thread.generation == generation);
+        let sandbox = present.ok_or_else(unknown)?.sandbox;
         let unredacted = match request.arguments_sha256.as_str() {
             "" => None,
-            digest => match digest.parse() {
-                Ok(digest) => Some(digest),
-                Err(_) => {
-                    let text = "arguments_sha256 must be 64 lower-case hexadecimal digits or empty";
-                    return String::from(text).into();
-                }
-            },
+            digest => Some(
+                digest
+                    .parse()
+                    .map_err(|_| String::from("arguments_sha256 must be 64 lower-case hexadecimal digits or empty"))?,
+            ),
         };
         let kind = Some(request.runner_kind.as_str()).filter(|kind| !kind.is_empty());
         let call = ToolCallRequest {
@@ -271,16 +257,11 @@ impl RunnerGate {
             paths: request.resolved_paths,
         };
         if request.not_offered {
-            return self.decisions.refuse_unoffered(&session, thread, &call).into();
+            return Err(self.decisions.refuse_unoffered(&session, thread, &call));
         }
-        match self.decisions.decide(&session, thread, &call, origin, pending()).await {
-            Ok(decision) => Verdict {
-                refusal: decision.outcome.refusal(),
-                approval: decision.approval,
-            },
-            // Fail closed: a call that cannot be recorded does not run.
-            Err(failure) => failure.to_string().into(),
-        }
+        let decided = self.decisions.decide(&session, thread, &call, origin, pending()).await;
+        // Fail closed: a call that cannot be recorded does not run.
+        decided.map_err(|failure| failure.to_string())
     }
 
     /// Returns the session of an attempt that the runner holds. Returns `None` if the session is deleted, or if the
@@ -296,9 +277,7 @@ impl RunnerGate {
             None => Ok(None),
         }
     }
-}
 
-impl RunnerGate {
     /// Serves the stream of a runner after its hello, for the sessions of this supervisor. Returns the messages for the
     /// runner; the first is a welcome.
     ///
@@ -326,10 +305,7 @@ impl RunnerGate {
         let _ = outbox.try_send(Ok(pb::AttachResponse {
             message: Some(ToRunner::Welcome(welcome)),
         }));
-        let continuing: Vec<HeldAttempt> = kept
-            .iter()
-            .map(|(thread, held)| HeldAttempt::of(*thread, held))
-            .collect();
+        let continuing = kept.clone();
         let answers = outbox.downgrade();
         let number = self.hub.attach(&runner, offer, outbox, hello_at, kept);
         let stream = Stream {
@@ -350,24 +326,6 @@ impl RunnerGate {
             stream.gate.hub.detach(&stream.runner, number, Instant::now());
         });
         Ok(ReceiverStream::new(responses))
-    }
-}
-
-/// An attempt that a returning runner keeps.
-#[derive(Clone, Copy, Debug)]
-struct HeldAttempt {
-    session: SessionId,
-    thread: ThreadId,
-    generation: Generation,
-}
-
-impl HeldAttempt {
-    const fn of(thread: ThreadId, held: &Attempt) -> Self {
-        Self {
-            session: held.session,
-            thread,
-            generation: held.generation,
-        }
     }
 }
 
@@ -749,7 +707,7 @@ impl Stream {
             )
         });
         if let Some(reason) = too_large(&request).or(many) {
-            self.decide(decision(request.request_id, reason.into()));
+            self.decide(decision(request.request_id, Err(reason)));
             return;
         }
         let (gate, runner, origin) = (self.gate.clone(), self.runner.clone(), self.origin());
@@ -772,31 +730,17 @@ impl Stream {
     }
 }
 
-/// The decision on a tool request.
-struct Verdict {
-    /// Why the call may not run. `None`: it may run.
-    refusal: Option<String>,
-    /// The approval that decided.
-    approval: Option<ApprovalId>,
-}
-
-impl From<String> for Verdict {
-    /// A refusal without an operator.
-    fn from(reason: String) -> Self {
-        Self {
-            refusal: Some(reason),
-            approval: None,
-        }
-    }
-}
-
 /// Builds the response to a tool request.
-fn decision(request_id: String, verdict: Verdict) -> pb::ToolDecision {
+fn decision(request_id: String, decided: Result<Decision, String>) -> pb::ToolDecision {
+    let (refusal, approval) = match decided {
+        Ok(decision) => (decision.outcome.refusal(), decision.approval),
+        Err(reason) => (Some(reason), None),
+    };
     pb::ToolDecision {
         request_id,
-        allowed: verdict.refusal.is_none(),
-        reason: verdict.refusal.unwrap_or_default(),
-        approval_id: verdict.approval.map(|id| id.to_string()).unwrap_or_default(),
+        allowed: refusal.is_none(),
+        reason: refusal.unwrap_or_default(),
+        approval_id: approval.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 

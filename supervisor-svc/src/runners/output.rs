@@ -4,8 +4,6 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use tokio::sync::watch;
-
 use super::board::Board;
 use crate::domain::ids::{Generation, SessionId, ThreadId};
 
@@ -32,12 +30,11 @@ pub struct Piece {
 }
 
 /// The newest output of every thread in this process.
-#[derive(Clone, Debug, Default)]
-pub struct OutputBoard(Board<Ring>);
+pub type OutputBoard = Board<Ring>;
 
 /// The newest output of one thread.
-#[derive(Debug, Default)]
-struct Ring {
+#[derive(Clone, Debug, Default)]
+pub struct Ring {
     bytes: usize,
     pieces: VecDeque<Piece>,
 }
@@ -50,7 +47,7 @@ impl OutputBoard {
             return;
         }
         let text = Arc::from(text);
-        let count = self.0.change(session, |rings, version| {
+        let count = self.change(session, |rings, version| {
             rings.entry(thread).or_default().push(Piece {
                 thread,
                 generation,
@@ -59,36 +56,15 @@ impl OutputBoard {
             });
         });
         if count > MAX_THREADS {
-            self.0.forget_least(Ring::newest);
+            self.forget_least(Ring::newest);
         }
-    }
-
-    /// Forgets a thread that is closed.
-    pub fn forget(&self, session: SessionId, thread: ThreadId) {
-        self.0.forget(session, thread);
-    }
-
-    /// Forgets a session.
-    pub fn forget_session(&self, session: SessionId) {
-        self.0.forget_session(session);
-    }
-
-    /// Cleans up after a session is passivated. The last output of its threads remains available for later watchers.
-    pub fn tidy(&self, session: SessionId) {
-        self.0.tidy(session);
-    }
-
-    /// Changes with every new piece of a session.
-    #[must_use]
-    pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
-        self.0.changes(session)
     }
 
     /// Returns the pieces of a session that are newer than `seen`, in order of arrival, and their newest version. Zero
     /// precedes the first version.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<Piece>) {
-        let pieces = self.0.read(session, |rings| {
+        let pieces = self.read(session, |rings| {
             let newer = rings
                 .values()
                 .flat_map(|ring| ring.pieces.iter().rev().take_while(|piece| piece.version > seen));

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use troupe_proto::supervisor::v1::Telemetry;
 
 use super::board::Board;
@@ -22,11 +21,11 @@ pub(crate) const MAX_DETAIL_CHARS: usize = 160;
 pub(crate) const MAX_TEXT_BYTES: usize = 512;
 
 /// The latest values of every thread in this process.
-#[derive(Clone, Debug, Default)]
-pub struct TelemetryBoard(Board<Latest>);
+pub type TelemetryBoard = Board<Latest>;
 
-#[derive(Debug)]
-struct Latest {
+/// The latest values of one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Latest {
     version: u64,
     values: Arc<Telemetry>,
 }
@@ -46,41 +45,24 @@ impl TelemetryBoard {
             }
         }
         let values = Arc::new(values);
-        self.0.change(session, |threads, version| {
+        self.change(session, |threads, version| {
             threads.insert(thread, Latest { version, values });
         });
-    }
-
-    /// Forgets a thread that is closed.
-    pub fn forget(&self, session: SessionId, thread: ThreadId) {
-        self.0.forget(session, thread);
-    }
-
-    /// Removes the threads of a session that is no longer needed in memory.
-    pub fn forget_session(&self, session: SessionId) {
-        self.0.forget_session(session);
     }
 
     /// A thread's latest values.
     #[must_use]
     pub fn of(&self, session: SessionId, thread: ThreadId) -> Option<Arc<Telemetry>> {
-        self.0
-            .read(session, |threads| {
-                threads.get(&thread).map(|latest| Arc::clone(&latest.values))
-            })
-            .flatten()
-    }
-
-    /// Changes with every new value of a session.
-    #[must_use]
-    pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
-        self.0.changes(session)
+        self.read(session, |threads| {
+            threads.get(&thread).map(|latest| Arc::clone(&latest.values))
+        })
+        .flatten()
     }
 
     /// The values of a session that are newer than `seen`, and the version up to which that is.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<(ThreadId, Arc<Telemetry>)>) {
-        let changed = self.0.read(session, |threads| {
+        let changed = self.read(session, |threads| {
             let newer = threads.iter().filter(|(_, latest)| latest.version > seen);
             newer
                 .map(|(thread, latest)| (latest.version, *thread, Arc::clone(&latest.values)))

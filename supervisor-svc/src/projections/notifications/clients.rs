@@ -3,12 +3,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use bytes::Bytes;
 use prost::Message as _;
 use supervisor_log::store::{CursorKey, EventStore};
+use svc_kit::lock::lock;
 use troupe_proto::store::v1 as pb;
 
 use crate::{
@@ -35,8 +36,7 @@ impl Clients {
     /// The client of that name.
     #[must_use]
     pub fn client(&self, store: &Arc<dyn EventStore>, session: SessionId, name: &str) -> Arc<Client> {
-        // The map is whole after any panic: every change to it is one call.
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = lock(&self.used);
         let key = (session, name.to_owned());
         if let Some(client) = used.get(&key).and_then(Weak::upgrade) {
             return client;

@@ -1,12 +1,12 @@
 //! One notification stream: first the notifications that the client missed, then new ones. The cursor is stored after
 //! the transport has taken a message, so a broken stream loses nothing. At worst, a notification is delivered twice.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use supervisor_log::store::EventStore;
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -14,12 +14,10 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::clients::Client;
 use crate::{
-    convert::{
-        self,
-        status::{RESUME, draining},
-    },
+    convert::{self, status::RESUME},
     domain::{event::Recorded, ids::Sequence, rules::notify::Notification, state::session::Session},
     engine::{Failure, Handle, Tail},
+    projections::stream_end::StreamEnd,
 };
 
 /// Maximum number of unread notifications before a stream waits for its client.
@@ -65,16 +63,6 @@ impl Progress {
     }
 }
 
-/// Why a stream ended.
-enum End {
-    /// The client disconnected.
-    Gone,
-    /// Planned end. The client watches again.
-    Planned,
-    /// Ended with this error.
-    Failed(Status),
-}
-
 impl NotificationStream {
     /// Runs the stream until it ends.
     pub async fn run(self, outbox: Outbox) {
@@ -82,18 +70,11 @@ impl NotificationStream {
             position: self.after,
             unread_after: None,
         };
-        // Every reason to end a stream also applies while the stream waits for its client.
-        let end = tokio::select! {
-            biased;
-            () = self.draining.cancelled() => End::Failed(draining(RESUME)),
-            () = outbox.closed() => End::Gone,
-            () = sleep(self.lifetime) => End::Planned,
-            ended = self.follow(&outbox, &mut progress) => match ended {
-                Ok(never) => match never {},
-                Err(end) => end,
-            },
+        let end = {
+            let following = pin!(self.follow(&outbox, &mut progress));
+            StreamEnd::of(following, &outbox, self.lifetime, &self.draining).await
         };
-        let is_open = !matches!(end, End::Gone);
+        let is_open = !matches!(end, StreamEnd::Gone);
         if is_open
             && timeout(self.flush_timeout, all_taken(&outbox))
                 .await
@@ -102,13 +83,13 @@ impl NotificationStream {
             progress.unread_after = None;
         }
         self.save(&progress).await;
-        if let End::Failed(status) = end {
+        if let Some(status) = end.status(RESUME) {
             // A client that has read everything has room for the status. A client that does not read misses it.
             let _ = outbox.try_send(Err(status));
         }
     }
 
-    async fn follow(&self, outbox: &Outbox, progress: &mut Progress) -> Result<Infallible, End> {
+    async fn follow(&self, outbox: &Outbox, progress: &mut Progress) -> Result<Infallible, StreamEnd> {
         let mut tail = Tail::after(Arc::clone(&self.store), self.handle.clone(), self.after);
         let mut save_at = Instant::now();
         loop {
@@ -127,18 +108,18 @@ impl NotificationStream {
                 }
                 events = tail.next() => match events {
                     Ok(events) => self.send(outbox, &events, progress).await?,
-                    Err(Failure::Gone | Failure::Elsewhere { .. }) => return Err(End::Planned),
-                    Err(failure) => return Err(End::Failed(failure.into())),
+                    Err(Failure::Gone | Failure::Elsewhere { .. }) => return Err(StreamEnd::Planned),
+                    Err(failure) => return Err(failure.into()),
                 },
             }
         }
     }
 
-    async fn send(&self, outbox: &Outbox, events: &[Recorded], progress: &mut Progress) -> Result<(), End> {
+    async fn send(&self, outbox: &Outbox, events: &[Recorded], progress: &mut Progress) -> Result<(), StreamEnd> {
         let session = self.handle.state();
         for recorded in events {
             if let Some(message) = self.message(&session, recorded).await {
-                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                outbox.send(Ok(message)).await.map_err(|_| StreamEnd::Gone)?;
                 // The sent message and the progress change together: there is no await between them.
                 progress.unread_after.get_or_insert(progress.position);
             }

@@ -7,7 +7,10 @@ use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
 use crate::{
     convert::Redaction,
-    domain::{event::Recorded, ids::SessionId},
+    domain::{
+        event::Recorded,
+        ids::{Sequence, SessionId},
+    },
     engine::{Commit, ENCODINGS},
 };
 
@@ -26,9 +29,14 @@ pub(super) fn events(commit: &Commit, session: SessionId, redaction: Redaction) 
 /// An event as a message.
 pub(super) fn event(session: SessionId, recorded: &Recorded, redaction: Redaction) -> Bytes {
     let event = redaction.event(event_to_pb(session, recorded));
-    let message = pb::WatchThreadsResponse {
-        sequence: recorded.sequence.get(),
-        message: Some(Message::Event(event)),
+    encode(recorded.sequence, Message::Event(event))
+}
+
+/// Encodes a message. The sequence of telemetry and output is zero.
+pub(super) fn encode(sequence: Sequence, message: Message) -> Bytes {
+    let response = pb::WatchThreadsResponse {
+        sequence: sequence.get(),
+        message: Some(message),
     };
-    message.encode_to_vec().into()
+    response.encode_to_vec().into()
 }

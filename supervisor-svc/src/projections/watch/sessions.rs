@@ -2,7 +2,7 @@
 //! session is sent at most once a second. A slow watcher therefore gets fewer messages, and there is no queue per
 //! watcher.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, pin::pin, time::Duration};
 
 use futures::StreamExt as _;
 
@@ -15,9 +15,12 @@ use tonic::Status;
 use troupe_proto::supervisor::v1 as pb;
 
 use crate::{
-    convert::{Redaction, status::draining},
+    convert::Redaction,
     domain::ids::SessionId,
-    projections::overview::{Filter, Overview},
+    projections::{
+        overview::{Filter, Overview},
+        stream_end::StreamEnd,
+    },
 };
 
 /// Minimum time between two messages about the same session.
@@ -46,33 +49,24 @@ type Outbox = mpsc::Sender<Result<pb::WatchSessionsResponse, Status>>;
 /// The last sent sequence of each session that was sent and not removed.
 type Sent = BTreeMap<SessionId, u64>;
 
-/// The reason why a watch ends.
-enum End {
-    /// The client disconnected.
-    Gone,
-    /// Ended with this error.
-    Failed(Status),
-}
-
 impl SessionsWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
-        let end = tokio::select! {
-            biased;
-            () = self.draining.cancelled() => Some(End::Failed(draining("watch the sessions again"))),
-            () = outbox.closed() => None,
-            // Planned end: the client starts a new watch.
-            () = sleep(self.lifetime) => None,
-            ended = self.report_changes(&outbox), if self.is_forwarded => ended.err(),
-            ended = self.follow(&outbox), if !self.is_forwarded => ended.err(),
-        };
-        if let Some(End::Failed(status)) = end {
+        let watching = pin!(async {
+            if self.is_forwarded {
+                self.report_changes(&outbox).await
+            } else {
+                self.follow(&outbox).await
+            }
+        });
+        let end = StreamEnd::of(watching, &outbox, self.lifetime, &self.draining).await;
+        if let Some(status) = end.status("watch the sessions again") {
             let _ = timeout(self.flush_timeout, outbox.send(Err(status))).await;
         }
     }
 
     /// Sends the ids of the sessions that change here.
-    async fn report_changes(&self, outbox: &Outbox) -> Result<(), End> {
+    async fn report_changes(&self, outbox: &Outbox) -> Result<Infallible, StreamEnd> {
         let follower = self.overview.follow();
         loop {
             follower.changed().await;
@@ -91,19 +85,15 @@ impl SessionsWatch {
         }
     }
 
-    async fn follow(&self, outbox: &Outbox) -> Result<(), End> {
+    async fn follow(&self, outbox: &Outbox) -> Result<Infallible, StreamEnd> {
         // Subscribes before the first read, so that no change is missed between the two.
         let follower = self.overview.follow();
         let elsewhere = self.overview.changes_elsewhere().await;
-        let mut elsewhere = elsewhere.map_err(End::Failed)?;
+        let mut elsewhere = elsewhere.map_err(StreamEnd::Failed)?;
         let mut sent = Sent::new();
         let mut before = None;
         loop {
-            let (sessions, next) = self
-                .overview
-                .sessions_before(before)
-                .await
-                .map_err(|failure| End::Failed(failure.into()))?;
+            let (sessions, next) = self.overview.sessions_before(before).await?;
             for (id, session) in sessions {
                 self.send_state(outbox, &mut sent, id, Some(session)).await?;
             }
@@ -133,7 +123,7 @@ impl SessionsWatch {
                     changed = elsewhere.next() => match changed {
                         Some(id) => follower.put(id),
                         // The client starts a new watch.
-                        None => return Ok(()),
+                        None => return Err(StreamEnd::Planned),
                     },
                     () = follower.changed() => break,
                 }
@@ -148,7 +138,7 @@ impl SessionsWatch {
         sent: &mut Sent,
         id: SessionId,
         session: Option<pb::Session>,
-    ) -> Result<(), End> {
+    ) -> Result<(), StreamEnd> {
         let (session, removed) = match session {
             Some(session) if self.filter.matches(&session) => {
                 if sent.insert(id, session.sequence) == Some(session.sequence) {
@@ -176,6 +166,6 @@ impl SessionsWatch {
     }
 }
 
-async fn send(outbox: &Outbox, message: pb::WatchSessionsResponse) -> Result<(), End> {
-    outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+async fn send(outbox: &Outbox, message: pb::WatchSessionsResponse) -> Result<(), StreamEnd> {
+    outbox.send(Ok(message)).await.map_err(|_| StreamEnd::Gone)
 }

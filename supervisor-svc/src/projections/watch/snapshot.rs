@@ -3,15 +3,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use bytes::Bytes;
 use prost::Message as _;
+use svc_kit::lock::lock;
 use tokio::time::Instant;
 use troupe_proto::supervisor::v1::{self as pb, watch_threads_response::Message};
 
+use super::encoded::encode;
 use crate::{
     convert::{self, Redaction, approval::approval_to_pb},
     domain::{
@@ -72,7 +74,7 @@ impl Snapshots {
             let is_same = newest.sequence == state.sequence && newest.shown == shown;
             is_same && newest.made.elapsed() < SHARED_FOR
         };
-        if let Some(newest) = self.lock().get(&state.id).filter(is_current) {
+        if let Some(newest) = lock(&self.newest).get(&state.id).filter(is_current) {
             return Arc::clone(&newest.parts);
         }
         let parts: Arc<[Bytes]> = make(log_id, view, state, shown).into();
@@ -83,16 +85,11 @@ impl Snapshots {
                 made: Instant::now(),
                 parts: Arc::clone(&parts),
             };
-            let mut all = self.lock();
+            let mut all = lock(&self.newest);
             all.retain(|_, newest| newest.made.elapsed() < SHARED_FOR);
             all.insert(state.id, newest);
         }
         parts
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Newest>> {
-        // Each change is a single call, so the map stays consistent after a panic elsewhere.
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,14 +151,15 @@ fn make(log_id: &str, threads_view: &ThreadView, state: &Session, shown: Shown) 
             };
             bytes = next.encoded_len();
             items = 0;
-            parts.push(encoded(state, std::mem::replace(&mut part, next)));
+            let full = std::mem::replace(&mut part, next);
+            parts.push(encode(state.sequence, Message::Snapshot(full)));
         }
         bytes += size;
         items += 1;
         entry.put_into(&mut part);
     }
     part.last = true;
-    parts.push(encoded(state, part));
+    parts.push(encode(state.sequence, Message::Snapshot(part)));
     parts
 }
 
@@ -187,12 +185,4 @@ fn threads(state: &Session, shown: Shown) -> Vec<&Arc<Thread>> {
     };
     threads.retain(|thread| shown.include_closed || thread.status.kind().is_open());
     threads
-}
-
-fn encoded(state: &Session, part: pb::Snapshot) -> Bytes {
-    let message = pb::WatchThreadsResponse {
-        sequence: state.sequence.get(),
-        message: Some(Message::Snapshot(part)),
-    };
-    message.encode_to_vec().into()
 }

@@ -1,10 +1,9 @@
 //! A watch of one session: a snapshot or a position, then the log until the watcher has caught up, then new events. A
 //! watcher that lags reads from the log again, so it loses no events and does not slow others.
 
-use std::{collections::BTreeSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use prost::Message as _;
 use supervisor_log::{codec::event::group as event_group, store::EventStore};
 use svc_kit::{auth::unauthenticated, identity::ThreadPrincipal};
 use tokio::{
@@ -22,7 +21,7 @@ use super::{
 use crate::{
     convert::{
         Redaction,
-        status::{RESUME, draining, fault},
+        status::{RESUME, fault},
     },
     domain::{
         event::{Event, Recorded, ThreadEvent},
@@ -33,7 +32,7 @@ use crate::{
         state::session::Session,
     },
     engine::{Failure, Handle, read_log},
-    projections::{metrics::Metrics, thread_view::ThreadView},
+    projections::{metrics::Metrics, stream_end::StreamEnd, thread_view::ThreadView},
     runners::{OutputBoard, TelemetryBoard},
 };
 
@@ -126,18 +125,6 @@ pub struct ThreadWatch {
 
 type Outbox = mpsc::Sender<Result<Bytes, Status>>;
 
-/// The reason why a watch ends.
-enum End {
-    /// The client disconnected.
-    Gone,
-    /// Ended with this error.
-    Failed(Status),
-    /// Planned end, after a final bookmark.
-    Planned,
-    /// The service drains. Ends after a final bookmark with an error that reports it.
-    Draining,
-}
-
 impl ThreadWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
@@ -147,29 +134,26 @@ impl ThreadWatch {
             Position::Snapshot { .. } => None,
             Position::After(after) => Some(after),
         };
-        // Every reason to end a watch also applies while the watch waits for its reader.
-        let end = tokio::select! {
-            biased;
-            () = self.draining.cancelled() => End::Draining,
-            () = outbox.closed() => End::Gone,
-            () = sleep(self.limits.lifetime) => End::Planned,
-            ended = self.follow(&outbox, &mut position) => match ended {
-                Ok(never) => match never {},
-                Err(end) => end,
-            },
-            () = self.overdue() => End::Failed(unauthenticated()),
+        let end = {
+            let following = pin!(async {
+                tokio::select! {
+                    biased;
+                    ended = self.follow(&outbox, &mut position) => ended,
+                    () = self.overdue() => Err(StreamEnd::Failed(unauthenticated())),
+                }
+            });
+            StreamEnd::of(following, &outbox, self.limits.lifetime, &self.draining).await
         };
-        let (position, failure) = match end {
-            End::Gone => return,
-            End::Failed(status) => (None, Some(status)),
-            End::Planned => (position, None),
-            End::Draining => (position, Some(draining(RESUME))),
+        let position = match end {
+            StreamEnd::Gone => return,
+            StreamEnd::Failed(_) => None,
+            StreamEnd::Planned | StreamEnd::Draining => position,
         };
         let flush = async {
             if let Some(position) = position {
-                let _ = send(&outbox, &bookmark(position, true)).await;
+                let _ = send(&outbox, position, bookmark(true)).await;
             }
-            if let Some(status) = failure {
+            if let Some(status) = end.status(RESUME) {
                 let _ = outbox.send(Err(status)).await;
             }
         };
@@ -179,7 +163,7 @@ impl ThreadWatch {
 
     /// Sends the available events, then new ones. Cancel safe: the watcher has received every visible event up to
     /// `position` and none after it.
-    async fn follow(&self, outbox: &Outbox, position: &mut Option<Sequence>) -> Result<Infallible, End> {
+    async fn follow(&self, outbox: &Outbox, position: &mut Option<Sequence>) -> Result<Infallible, StreamEnd> {
         // Subscribes before the state is read, so that no event is missed between the two.
         let mut feed = self.handle.follow();
         let mut telemetry_seen = 0;
@@ -218,7 +202,7 @@ impl ThreadWatch {
                             self.catch_up(outbox, position).await?;
                         }
                         // The actor ended. The client locates the session again.
-                        Err(RecvError::Closed) => return Err(End::Planned),
+                        Err(RecvError::Closed) => return Err(StreamEnd::Planned),
                     }
                     self.check_watcher()?;
                 }
@@ -230,18 +214,18 @@ impl ThreadWatch {
                     self.send_output(outbox, &mut output_seen).await?;
                     output_at = Instant::now() + OUTPUT_EVERY;
                 }
-                _ = idle.tick() => send(outbox, &bookmark(*position, false)).await?,
+                _ = idle.tick() => send(outbox, *position, bookmark(false)).await?,
             }
         }
     }
 
     /// Sends the start of the watch and returns the watcher's position after it.
-    async fn begin(&self, outbox: &Outbox) -> Result<Sequence, End> {
+    async fn begin(&self, outbox: &Outbox) -> Result<Sequence, StreamEnd> {
         match self.position {
             Position::Snapshot { include_closed } => {
                 let (sequence, parts) = self.snapshot(include_closed);
                 for part in parts.iter() {
-                    outbox.send(Ok(part.clone())).await.map_err(|_| End::Gone)?;
+                    outbox.send(Ok(part.clone())).await.map_err(|_| StreamEnd::Gone)?;
                 }
                 Ok(sequence)
             }
@@ -251,27 +235,25 @@ impl ThreadWatch {
                     return Ok(after);
                 }
                 let log = self.sources.store.head(self.handle.id()).await;
-                let log = log.map_err(|error| failed(error.into()))?;
+                let log = log.map_err(Failure::from)?;
                 let ahead = Rejection::AheadOfHead {
                     after,
                     oldest: log.map_or(Sequence::ZERO, |log| log.oldest),
                     head,
                 };
-                Err(End::Failed(fault(&ahead).into()))
+                Err(StreamEnd::Failed(fault(&ahead).into()))
             }
         }
     }
 
     /// Sends the log from the position to its end.
-    async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), End> {
+    async fn catch_up(&self, outbox: &Outbox, position: &mut Sequence) -> Result<(), StreamEnd> {
         let store = &self.sources.store;
         // Read only published records. A record may be durable shortly before it is published.
         let until = self.handle.state().sequence;
         let mut sent_up_to = *position;
         loop {
-            let events = read_log(store.as_ref(), self.handle.id(), *position, until)
-                .await
-                .map_err(failed)?;
+            let events = read_log(store.as_ref(), self.handle.id(), *position, until).await?;
             if events.is_empty() {
                 break;
             }
@@ -282,7 +264,7 @@ impl ThreadWatch {
                 .await?;
         }
         if sent_up_to < *position {
-            send(outbox, &bookmark(*position, false)).await?;
+            send(outbox, *position, bookmark(false)).await?;
         }
         Ok(())
     }
@@ -293,13 +275,13 @@ impl ThreadWatch {
         events: impl Iterator<Item = (&'e Recorded, Bytes)>,
         position: &mut Sequence,
         sent_up_to: &mut Sequence,
-    ) -> Result<(), End> {
+    ) -> Result<(), StreamEnd> {
         for (recorded, message) in events {
             if recorded.sequence <= *position {
                 continue;
             }
             if self.shows(&recorded.event) {
-                outbox.send(Ok(message)).await.map_err(|_| End::Gone)?;
+                outbox.send(Ok(message)).await.map_err(|_| StreamEnd::Gone)?;
                 *sent_up_to = recorded.sequence;
             }
             *position = recorded.sequence;
@@ -339,55 +321,45 @@ impl ThreadWatch {
         (state.sequence, parts)
     }
 
-    async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+    /// Returns whether a thread is in the scope.
+    fn covers(&self, thread: ThreadId) -> bool {
+        let top = self.scope.top;
+        top.is_none_or(|top| self.handle.state().is_within(thread, top))
+    }
+
+    async fn send_telemetry(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), StreamEnd> {
         let (newest, changed) = self.sources.telemetry.since(self.handle.id(), *seen);
         *seen = newest;
         for (thread, values) in changed {
-            let within = self
-                .scope
-                .top
-                .is_none_or(|top| self.handle.state().is_within(thread, top));
-            if within {
+            if self.covers(thread) {
                 let mut values = pb::Telemetry::clone(&values);
                 self.scope.redaction.tool_use(&mut values.last_tool);
-                let message = pb::WatchThreadsResponse {
-                    sequence: 0,
-                    message: Some(Message::Telemetry(values)),
-                };
-                send(outbox, &message).await?;
+                send(outbox, Sequence::ZERO, Message::Telemetry(values)).await?;
             }
         }
         Ok(())
     }
 
-    async fn send_output(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), End> {
+    async fn send_output(&self, outbox: &Outbox, seen: &mut u64) -> Result<(), StreamEnd> {
         let (newest, pieces) = self.sources.output.since(self.handle.id(), *seen);
         *seen = newest;
         for piece in pieces {
-            let within = self
-                .scope
-                .top
-                .is_none_or(|top| self.handle.state().is_within(piece.thread, top));
-            if within {
+            if self.covers(piece.thread) {
                 let chunk = pb::ThreadOutputChunk {
                     thread_id: piece.thread.to_string(),
                     generation: piece.generation.get(),
                     text: piece.text.to_string(),
                 };
-                let message = pb::WatchThreadsResponse {
-                    sequence: 0,
-                    message: Some(Message::Output(chunk)),
-                };
-                send(outbox, &message).await?;
+                send(outbox, Sequence::ZERO, Message::Output(chunk)).await?;
             }
         }
         Ok(())
     }
 
     /// Fails if a watching thread's token is stale: a thread's stream must not outlive its token.
-    fn check_watcher(&self) -> Result<(), End> {
+    fn check_watcher(&self) -> Result<(), StreamEnd> {
         match &self.scope.watcher {
-            Some(watcher) if is_stale(watcher, &self.handle.state()) => Err(End::Failed(unauthenticated())),
+            Some(watcher) if is_stale(watcher, &self.handle.state()) => Err(StreamEnd::Failed(unauthenticated())),
             Some(_) | None => Ok(()),
         }
     }
@@ -431,18 +403,11 @@ async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
     changes.mark_unchanged();
 }
 
-async fn send(outbox: &Outbox, message: &pb::WatchThreadsResponse) -> Result<(), End> {
-    let message = Bytes::from(message.encode_to_vec());
-    outbox.send(Ok(message)).await.map_err(|_| End::Gone)
+async fn send(outbox: &Outbox, sequence: Sequence, message: Message) -> Result<(), StreamEnd> {
+    let message = encoded::encode(sequence, message);
+    outbox.send(Ok(message)).await.map_err(|_| StreamEnd::Gone)
 }
 
-fn bookmark(position: Sequence, ending: bool) -> pb::WatchThreadsResponse {
-    pb::WatchThreadsResponse {
-        sequence: position.get(),
-        message: Some(Message::Bookmark(pb::Bookmark { ending })),
-    }
-}
-
-fn failed(failure: Failure) -> End {
-    End::Failed(failure.into())
+const fn bookmark(ending: bool) -> Message {
+    Message::Bookmark(pb::Bookmark { ending })
 }
