@@ -3,9 +3,7 @@
 
 use std::{
     fmt,
-    future::Future,
     path::{Path, PathBuf},
-    pin::Pin,
     time::Duration,
 };
 
@@ -34,10 +32,8 @@ const MAX_FAILURE_BYTES: usize = 16 * 1024;
 /// Maximum length of a result in an event, in bytes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
-/// A future that a trait object answers.
-pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// A kind of agent program: how to start one.
+#[tonic::async_trait]
 pub(crate) trait AgentKind: Send + Sync {
     /// Returns its name and the restrictions that it can enforce.
     fn describe(&self) -> RunnerKind;
@@ -53,41 +49,43 @@ pub(crate) trait AgentKind: Send + Sync {
     }
 
     /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
+    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
-/// A program that executes one thread. It processes its input in order and never blocks the runner.
+/// A program that executes one thread. It processes its orders one after another and never blocks the runner.
+#[tonic::async_trait]
 pub(crate) trait Agent: Send {
-    /// Begins a turn.
-    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError>;
+    /// Gives the program an order.
+    fn give(&mut self, order: Order) -> Result<(), InputError>;
 
-    /// Offers the running turn more input; [`AgentEvent::InputTaken`] says that it was taken.
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError>;
-
-    /// Answers a tool call.
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError>;
-
-    /// Tells the model, within the running turn, why a call was refused that the program answered itself.
-    fn explain(&mut self, text: &str) -> Result<(), InputError> {
-        let _ = text;
-        Ok(())
-    }
-
-    /// Answers [`AgentEvent::ToolAsked`].
-    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), InputError>;
-
-    /// Makes the program end its turn.
-    fn interrupt(&mut self, method: InterruptMethod);
+    /// Interrupts a program by a signal, because it did not react to [`Order::Interrupt`].
+    fn signal(&mut self);
 
     /// Returns the program's next event. Cancel safe. After `Exited`, the agent is not used any more.
-    fn next_event(&mut self) -> Boxed<'_, AgentEvent>;
+    async fn next_event(&mut self) -> AgentEvent;
 
     /// Ends the program and everything that it started.
-    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped>;
+    async fn stop(self: Box<Self>, order: StopOrder) -> Stopped;
+}
+
+/// An order of a thread to its program.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Begin a turn.
+    Turn(PreparedTurn),
+    /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
+    Input { number: u32, input: Input },
+    /// The answer to a tool call.
+    ToolAnswered { id: String, answer: ToolAnswer },
+    /// The answer to a permission request: [`AgentEvent::ToolAsked`].
+    Permitted {
+        id: String,
+        verdict: Result<(), ToolFailure>,
+    },
+    /// Explain to the model, within the turn, why a call was refused that the program answered itself.
+    Explain(String),
+    /// End the turn.
+    Interrupt,
 }
 
 /// The parameters for which a program is started.
@@ -234,15 +232,6 @@ impl StartFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("the program does not read what it is given")]
 pub(crate) struct InputError;
-
-/// The method that interrupts a program's turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InterruptMethod {
-    /// By its protocol.
-    Protocol,
-    /// By a signal.
-    Signal,
-}
 
 /// How a program is to be stopped.
 #[derive(Clone, Debug)]

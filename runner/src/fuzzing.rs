@@ -14,10 +14,10 @@ use troupe_proto::supervisor::v1::{PromptExtent, ToolDescription, ToolUse};
 
 use crate::{
     a2a, acp,
-    agent::{AgentEvent, AskedTool, StartFailure},
+    agent::{AgentEvent, AskedTool, Order, StartFailure},
     child::FakeChild,
     claude, codex,
-    driven::{self, DriverChannels, Order, Program},
+    driven::{self, DriverChannels, Program},
     hook::{HookCall, HookServer},
     process,
     programs::Profile,

@@ -34,18 +34,21 @@ pub(crate) struct Role {
 
 impl Kinds {
     pub(crate) fn new(config: &RunnerConfig) -> Self {
-        let kind = |kind: &ProgramKind| -> Arc<dyn AgentKind> {
-            match kind {
-                ProgramKind::Process(program) => Arc::new(ProcessKind::new(program.clone())),
-                ProgramKind::Codex(program) => Arc::new(CodexKind::new(program.clone(), config.hook.clone())),
-                ProgramKind::Claude(program) => Arc::new(ClaudeKind::new(program.clone())),
-                ProgramKind::Acp(program) => Arc::new(AcpKind::new(program.clone(), config.hook.first().cloned())),
-                ProgramKind::A2a(program) => Arc::new(A2aKind::new(program.clone())),
+        let kind = |program: Program| -> Arc<dyn AgentKind> {
+            match program.kind {
+                ProgramKind::Process(program) => Arc::new(ProcessKind { program }),
+                ProgramKind::Codex(program) => Arc::new(CodexKind::new(program, config.hook.clone())),
+                ProgramKind::Claude(program) => Arc::new(ClaudeKind { program }),
+                ProgramKind::Acp(program) => Arc::new(AcpKind {
+                    program,
+                    shim: config.hook.first().cloned(),
+                }),
+                ProgramKind::A2a(program) => Arc::new(A2aKind { program }),
             }
         };
         let programs = config.programs.clone();
         Self {
-            kinds: programs.all().iter().map(|program| kind(&program.kind)).collect(),
+            kinds: programs.all().iter().cloned().map(kind).collect(),
             programs,
         }
     }

@@ -37,9 +37,9 @@ use super::{
     task::RemoteTask,
 };
 use crate::{
-    agent::{AgentEvent, TurnEnding},
+    agent::{AgentEvent, Order, TurnEnding},
     backoff::Backoff,
-    driven::{DriverChannels, Order},
+    driven::DriverChannels,
     input,
     programs::A2aBinding,
     prompt::{PreparedTurn, REPEATED, assignment},

@@ -20,7 +20,7 @@ use self::{
     task::RemoteTask,
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     driven::Driven,
     policy,
     programs::{A2aProgram, ModelChoice},
@@ -81,15 +81,26 @@ pub(crate) fn limits() -> Vec<Limit> {
 
 /// Makes contexts of one remote agent.
 pub(crate) struct A2aKind {
-    program: A2aProgram,
+    pub(crate) program: A2aProgram,
 }
 
-impl A2aKind {
-    pub(crate) const fn new(program: A2aProgram) -> Self {
-        Self { program }
+#[tonic::async_trait]
+impl AgentKind for A2aKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
+            enforces_tools: true,
+            enforces_read_only: true,
+            enforces_workspace: false,
+        }
     }
 
-    async fn open(&self, launch: &LaunchSpec) -> Result<Box<dyn Agent>, StartFailure> {
+    fn offers_tools(&self) -> bool {
+        false
+    }
+
+    async fn start(&self, launch: &LaunchSpec, _: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let client = Client::new(&self.program);
         let state = &launch.state;
         tokio::fs::create_dir_all(state)
@@ -139,24 +150,4 @@ fn gaps(launch: &LaunchSpec, agent: &str) -> Vec<String> {
     ));
     gaps.extend(launch.gap_of_endpoint(false));
     gaps
-}
-
-impl AgentKind for A2aKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
-            enforces_tools: true,
-            enforces_read_only: true,
-            enforces_workspace: false,
-        }
-    }
-
-    fn offers_tools(&self) -> bool {
-        false
-    }
-
-    fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.open(launch))
-    }
 }

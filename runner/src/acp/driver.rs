@@ -17,8 +17,8 @@ use super::{
     settings::{AGENT, USAGE_METHOD},
 };
 use crate::{
-    agent::{AgentEvent, AskedTool, StartFailure, StartedTool, TurnEnding},
-    driven::{Answered, DriverChannels, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, Order, StartFailure, StartedTool, TurnEnding},
+    driven::{Answered, DriverChannels, Program, flat},
     home, input, policy,
     programs::Profile,
     prompt,
@@ -931,7 +931,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
             completed: false,
             repeats: false,
         };
-        agent.give_turn(&turn).unwrap();
+        agent.give(Order::Turn(turn)).unwrap();
         let mut spent = Tokens::default();
         let (ending, message) = loop {
             match agent.next_event().await {
@@ -940,8 +940,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
                         (asked.tool.as_str(), &asked.arguments),
                         ("bash", &json!({"command": "rm x"}))
                     );
-                    let refusal = ToolFailure::new(Reason::ToolDenied, "not in this mode");
-                    agent.permit(&asked.id, &Err(refusal)).unwrap();
+                    let verdict = Err(ToolFailure::new(Reason::ToolDenied, "not in this mode"));
+                    agent.give(Order::Permitted { id: asked.id, verdict }).unwrap();
                 }
                 AgentEvent::Spent { tokens, .. } => spent = tokens,
                 AgentEvent::TurnEnded { ending, message } => break (ending, message),

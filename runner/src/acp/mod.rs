@@ -32,7 +32,7 @@ use self::{
     settings::Tuned,
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{self, Confinement, Means},
     driven::{self, Driven, Program},
@@ -59,17 +59,23 @@ const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
 
 /// Starts programs of one profile.
 pub(crate) struct AcpKind {
-    program: AcpProgram,
+    pub(crate) program: AcpProgram,
     /// The program that serves our tools; see [`crate::mcp`].
-    shim: Option<OsString>,
+    pub(crate) shim: Option<OsString>,
 }
 
-impl AcpKind {
-    pub(crate) const fn new(program: AcpProgram, shim: Option<OsString>) -> Self {
-        Self { program, shim }
+#[tonic::async_trait]
+impl AgentKind for AcpKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: self.program.profile.kind().to_owned(),
+            enforces_tools: true,
+            enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
+        }
     }
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
         launch.check_directory().await?;
         let policy =
@@ -137,7 +143,9 @@ impl AcpKind {
         });
         Ok(Box::new(driven.with_access(providers)))
     }
+}
 
+impl AcpKind {
     /// Returns the servers of the session: ours, if the thread is offered any tools.
     fn servers(&self, launch: &LaunchSpec) -> Result<Value, StartFailure> {
         if launch.offered.is_empty() {
@@ -279,25 +287,6 @@ impl AcpKind {
 fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut OsString> {
     let variable = environment.iter_mut().rfind(|(known, _)| known == name);
     variable.map(|(_, value)| value)
-}
-
-impl AgentKind for AcpKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: self.program.profile.kind().to_owned(),
-            enforces_tools: true,
-            enforces_read_only: confinement::is_known(),
-            enforces_workspace: confinement::is_known(),
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
-    }
 }
 
 /// Runs the conversation with a program that has already begun, to its end. The program has one tool of its own, and

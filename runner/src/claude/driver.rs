@@ -10,8 +10,8 @@ use troupe_proto::supervisor::v1::ToolDescription;
 
 use super::{events, settings::SERVER};
 use crate::{
-    agent::{AgentEvent, AskedTool},
-    driven::{DriverChannels, Order, Program},
+    agent::{AgentEvent, AskedTool, Order},
+    driven::{DriverChannels, Program},
     hook, input, prompt,
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure, schema},

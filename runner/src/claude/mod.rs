@@ -23,7 +23,7 @@ use self::{
     settings::{QUIET, Session},
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
@@ -54,15 +54,21 @@ const FIRST_DESCRIPTOR: usize = 3;
 
 /// Starts Claude Code.
 pub(crate) struct ClaudeKind {
-    program: AgentProgram,
+    pub(crate) program: AgentProgram,
 }
 
-impl ClaudeKind {
-    pub(crate) const fn new(program: AgentProgram) -> Self {
-        Self { program }
+#[tonic::async_trait]
+impl AgentKind for ClaudeKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: true,
+            enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
+        }
     }
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
         let policy =
             policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
@@ -122,30 +128,13 @@ impl ClaudeKind {
         });
         Ok(Box::new(driven.with_access(providers)))
     }
+}
 
+impl ClaudeKind {
     fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let mut environment = home::environment_in(home, launch, QUIET, &self.program);
         environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
         environment
-    }
-}
-
-impl AgentKind for ClaudeKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            enforces_tools: true,
-            enforces_read_only: confinement::is_known(),
-            enforces_workspace: confinement::is_known(),
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
     }
 }
 

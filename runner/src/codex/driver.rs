@@ -15,8 +15,8 @@ use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
-    agent::{AgentEvent, AskedTool, Secret, StartFailure, TurnEnding},
-    driven::{Answered, DriverChannels, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, Order, Secret, StartFailure, TurnEnding},
+    driven::{Answered, DriverChannels, Program, flat},
     home,
     hook::{self, HookCall, HookServer},
     input,

@@ -22,7 +22,7 @@ use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{Confinement, Means},
     driven::{self, Driven, Program},
@@ -67,8 +67,20 @@ impl CodexKind {
             catalog: OnceCell::new(),
         }
     }
+}
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+#[tonic::async_trait]
+impl AgentKind for CodexKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: true,
+            enforces_read_only: true,
+            enforces_workspace: true,
+        }
+    }
+
+    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
         let policy =
             policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
@@ -162,7 +174,9 @@ impl CodexKind {
         });
         Ok(Box::new(driven.with_access(providers)))
     }
+}
 
+impl CodexKind {
     fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let mut environment = home::environment_in(home, launch, &[], &self.program);
         environment.push(("CODEX_HOME".to_owned(), home.into()));
@@ -248,23 +262,4 @@ pub(crate) async fn converse(
     driver.prepare().await?;
     driver.drive(channels).await;
     Ok(())
-}
-
-impl AgentKind for CodexKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            enforces_tools: true,
-            enforces_read_only: true,
-            enforces_workspace: true,
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
-    }
 }

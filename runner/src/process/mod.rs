@@ -4,23 +4,18 @@ mod protocol;
 
 use troupe_proto::{
     common::v1::{Sandbox, ToolPolicy},
-    supervisor::v1::{Input, RunnerKind},
+    supervisor::v1::RunnerKind,
 };
 
-use self::protocol::ToProgram;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::protocol::parse;
 use crate::{
-    agent::{
-        Agent, AgentEvent, AgentKind, Boxed, InputError, InterruptMethod, LaunchSpec, StartFailure, StopOrder, Stopped,
-    },
+    agent::{Agent, AgentEvent, AgentKind, InputError, LaunchSpec, Order, StartFailure, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildOutput, Line},
     confinement::{self, SecretMasks},
     env::{add, environment},
     process_spec::ProcessSpec,
     programs::{Enforcement, ModelChoice, ProcessProgram},
-    prompt::PreparedTurn,
-    tools::{ToolAnswer, ToolFailure},
 };
 
 /// The kind's name.
@@ -30,19 +25,35 @@ const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// Starts the one configured program.
 pub(crate) struct ProcessKind {
-    program: ProcessProgram,
+    pub(crate) program: ProcessProgram,
 }
 
 impl ProcessKind {
-    pub(crate) const fn new(program: ProcessProgram) -> Self {
-        Self { program }
-    }
-
     fn holds_read_only(&self) -> bool {
         self.program.enforces.read_only || (self.program.confine && confinement::is_known())
     }
+}
 
-    async fn start_program(&self, launch: &LaunchSpec) -> Result<Box<dyn Agent>, StartFailure> {
+#[tonic::async_trait]
+impl AgentKind for ProcessKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: self.program.enforces.tools,
+            enforces_read_only: self.holds_read_only(),
+            enforces_workspace: false,
+        }
+    }
+
+    fn offers_tools(&self) -> bool {
+        false
+    }
+
+    fn writes_lines(&self) -> bool {
+        true
+    }
+
+    async fn start(&self, launch: &LaunchSpec, _: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let enforces = Enforcement {
             read_only: self.holds_read_only(),
             ..self.program.enforces
@@ -65,29 +76,6 @@ impl ProcessKind {
         };
         let (child, output) = Child::start(process, MAX_LINE_BYTES)?;
         Ok(Box::new(ProcessAgent { child, output }))
-    }
-}
-
-impl AgentKind for ProcessKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            enforces_tools: self.program.enforces.tools,
-            enforces_read_only: self.holds_read_only(),
-            enforces_workspace: false,
-        }
-    }
-
-    fn offers_tools(&self) -> bool {
-        false
-    }
-
-    fn writes_lines(&self) -> bool {
-        true
-    }
-
-    fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch))
     }
 }
 
@@ -116,55 +104,35 @@ struct ProcessAgent {
     output: ChildOutput,
 }
 
-impl ProcessAgent {
-    fn send(&self, line: &ToProgram<'_>) -> Result<(), InputError> {
-        self.child.input().write(line.to_line())
-    }
-}
-
+#[tonic::async_trait]
 impl Agent for ProcessAgent {
-    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
-        self.send(&ToProgram::Turn(turn))
-    }
-
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError> {
-        self.send(&ToProgram::Input { number, input })
-    }
-
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
-        self.send(&ToProgram::ToolResult { id: call_id, answer })
-    }
-
-    fn permit(&mut self, _: &str, _: &Result<(), ToolFailure>) -> Result<(), InputError> {
-        // The program never asks: its tools are the runner's.
-        Ok(())
-    }
-
-    fn interrupt(&mut self, method: InterruptMethod) {
-        match method {
-            // A program that does not read receives a signal next.
-            InterruptMethod::Protocol => drop(self.send(&ToProgram::Interrupt)),
-            InterruptMethod::Signal => self.child.interrupt(),
+    fn give(&mut self, order: Order) -> Result<(), InputError> {
+        match protocol::line(&order) {
+            Some(line) => self.child.input().write(line),
+            // The program never asks: its tools are the runner's.
+            None => Ok(()),
         }
     }
 
-    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
-        Box::pin(async {
-            match self.output.next_event().await {
-                ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
-                ChildEvent::Line(Line::TooLong { bytes, .. }) => {
-                    AgentEvent::Output(format!("[a line of {bytes} bytes was dropped]"))
-                }
-                ChildEvent::Exited(exit) => AgentEvent::Exited(exit.complaint()),
-            }
-        })
+    fn signal(&mut self) {
+        self.child.interrupt();
     }
 
-    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
+    async fn next_event(&mut self) -> AgentEvent {
+        match self.output.next_event().await {
+            ChildEvent::Line(Line::Text(line)) => protocol::parse(&line),
+            ChildEvent::Line(Line::TooLong { bytes, .. }) => {
+                AgentEvent::Output(format!("[a line of {bytes} bytes was dropped]"))
+            }
+            ChildEvent::Exited(exit) => AgentEvent::Exited(exit.complaint()),
+        }
+    }
+
+    async fn stop(self: Box<Self>, order: StopOrder) -> Stopped {
         // The program may not read its input. Then closing the input and the signals must suffice.
-        let _ = self.send(&ToProgram::Shutdown);
+        let _ = self.child.input().write(protocol::shutdown());
         drop(self.output);
-        Box::pin(self.child.stop(order))
+        self.child.stop(order).await
     }
 }
 

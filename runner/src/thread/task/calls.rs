@@ -10,7 +10,7 @@ use troupe_proto::{reason::Reason, supervisor::v1::ToolVerdict};
 
 use super::{ThreadTask, transcript::RecordedCall};
 use crate::{
-    agent::{AskedTool, StartedTool},
+    agent::{AskedTool, Order, StartedTool},
     redact,
     thread::{
         ThreadReporter,
@@ -184,7 +184,8 @@ impl ThreadTask {
             call.id = format!("call-{}", self.minted_ids);
         }
         if let Some(refusal) = self.refusal() {
-            self.answer(&call.id, &Err(refusal));
+            let answer = Err(refusal);
+            self.give(Order::ToolAnswered { id: call.id, answer });
             return;
         }
         let used = redact::tool_use(&call.name, "");
@@ -322,11 +323,11 @@ impl ThreadTask {
                     Err(failure) => (true, failure.to_json().to_string()),
                 };
                 self.record_result(&id, failed, &text, text.len());
-                self.answer(&id, &answer);
+                self.give(Order::ToolAnswered { id, answer });
             }
             Answered::Unoffered(text) => {
-                if let (Some(text), Some(agent)) = (text, &mut self.agent) {
-                    let _ = agent.explain(&text);
+                if let Some(text) = text {
+                    self.give(Order::Explain(text));
                 }
             }
             Answered::Ask { id, call, before } => {
@@ -334,9 +335,8 @@ impl ThreadTask {
                     turn.changes.remember(before);
                 }
                 self.decided(&call);
-                if let Some(agent) = &mut self.agent {
-                    let _ = agent.permit(&id, &call.judgement.verdict);
-                }
+                let verdict = call.judgement.verdict;
+                self.give(Order::Permitted { id, verdict });
             }
         }
     }
@@ -386,10 +386,10 @@ impl ThreadTask {
         self.transcript.result(id, failed, text, size);
     }
 
-    fn answer(&mut self, id: &str, answer: &ToolAnswer) {
+    /// Gives the program an order. A program that does not read is detected at its next turn.
+    pub(super) fn give(&mut self, order: Order) {
         if let Some(agent) = &mut self.agent {
-            // A program that does not read is detected at its next turn.
-            let _ = agent.answer_tool(id, answer);
+            let _ = agent.give(order);
         }
     }
 }
