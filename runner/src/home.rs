@@ -103,8 +103,7 @@ pub(crate) fn environment_in(
     program: &AgentProgram,
 ) -> Environment {
     let mut environment = environment(launch, |name| std::env::var_os(name));
-    environment.retain(|(name, _)| name != "HOME");
-    environment.push(("HOME".to_owned(), home.into()));
+    environment.insert("HOME".to_owned(), home.into());
     environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
     add(&mut environment, &program.inherit, &program.environment);
     environment

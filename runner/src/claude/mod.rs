@@ -86,9 +86,10 @@ impl AgentKind for ClaudeKind {
         let is_lost = launch.had_turns && matches!(session, Session::New(_));
         let tools = settings::tools(&policy, access);
         let effort = &launch.resolved.reasoning_effort;
-        let mut environment = self.environment(launch, &home);
+        let mut environment = home::environment_in(&home, launch, QUIET, &self.program);
+        environment.insert("CLAUDE_CONFIG_DIR".to_owned(), home.clone().into());
         let endpoint = launch.endpoint(&model);
-        // The last one applies: it overrides the operator's own, which is the provider's for every role.
+        // It replaces the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
@@ -130,14 +131,6 @@ impl AgentKind for ClaudeKind {
     }
 }
 
-impl ClaudeKind {
-    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let mut environment = home::environment_in(home, launch, QUIET, &self.program);
-        environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
-        environment
-    }
-}
-
 /// Speaks with a program that has begun already, to its end.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
@@ -156,15 +149,11 @@ type Credential = (&'static str, OsString);
 
 /// Removes and returns the credentials that can be passed in another way.
 fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
-    let mut taken = Vec::new();
-    for (variable, descriptor) in CREDENTIALS {
-        let value = environment.iter().rfind(|(known, _)| known == variable);
-        let value = value.map(|(_, value)| value.clone());
-        environment.retain(|(known, _)| known != variable);
-        // An empty value counts as missing.
-        taken.extend(value.filter(|value| !value.is_empty()).map(|value| (descriptor, value)));
-    }
-    taken
+    let taken = CREDENTIALS
+        .into_iter()
+        .filter_map(|(variable, descriptor)| Some((descriptor, environment.remove(variable)?)));
+    // An empty value counts as missing.
+    taken.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// Returns the program with its credentials in open files without a name. Every command that it runs could read a
@@ -184,7 +173,7 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
             .mode(launcher::secret_file_mode())
             .open(&path)?;
         file.write_all(credential.as_bytes())?;
-        environment.push(((*variable).to_owned(), descriptor.to_string().into()));
+        environment.insert((*variable).to_owned(), descriptor.to_string().into());
         script += &format!("exec {descriptor}<\"$1\"; rm -f \"$1\"; shift; ");
         files.push(path.into());
     }
@@ -220,7 +209,6 @@ mod tests {
     async fn credentials_are_in_open_files_and_not_in_the_environment() {
         let scratch = tempfile::tempdir().unwrap();
         let mut environment: Environment = [
-            ("ANTHROPIC_API_KEY", "first-key"),
             ("ANTHROPIC_API_KEY", "key"),
             ("CLAUDE_CODE_OAUTH_TOKEN", "token"),
             ("ANTHROPIC_AUTH_TOKEN", "as it is"),
@@ -262,7 +250,7 @@ mod tests {
 
     #[test]
     fn empty_credential_is_ignored() {
-        let mut environment: Environment = vec![("ANTHROPIC_API_KEY".to_owned(), OsString::new())];
+        let mut environment: Environment = [("ANTHROPIC_API_KEY".to_owned(), OsString::new())].into();
         assert!(take_credentials(&mut environment).is_empty() && environment.is_empty());
     }
 }

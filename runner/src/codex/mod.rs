@@ -95,8 +95,7 @@ impl AgentKind for CodexKind {
         let mut environment = self.environment(launch, &home);
         let access = launch.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
-        let base_url = environment.iter().rfind(|(name, _)| name == settings::BASE_URL);
-        let base_url = base_url.and_then(|(_, value)| value.to_str());
+        let base_url = environment.get(settings::BASE_URL).and_then(|value| value.to_str());
         settings::use_base_url(&mut config, &self.program, base_url);
         let is_used = launch
             .endpoint(&model)
@@ -179,7 +178,7 @@ impl AgentKind for CodexKind {
 impl CodexKind {
     fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
         let mut environment = home::environment_in(home, launch, &[], &self.program);
-        environment.push(("CODEX_HOME".to_owned(), home.into()));
+        environment.insert("CODEX_HOME".to_owned(), home.into());
         environment
     }
 
