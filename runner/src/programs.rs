@@ -130,8 +130,8 @@ pub struct ProcessProgram {
     pub environment: BTreeMap<String, String>,
     /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
     pub confine: bool,
-    /// The restrictions that its operator guarantees.
-    pub enforces: Enforcement,
+    /// Whether its operator guarantees that it does not write where a READ_ONLY thread must not.
+    pub holds_read_only: bool,
 }
 
 impl ProcessProgram {
@@ -144,26 +144,7 @@ impl ProcessProgram {
             inherit: Vec::new(),
             environment: BTreeMap::new(),
             confine: false,
-            enforces: Enforcement::default(),
-        }
-    }
-}
-
-/// The restrictions that a kind of program enforces. A runner rejects threads whose policy needs more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enforcement {
-    /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
-    /// program from doing directly what a tool would do.
-    pub tools: bool,
-    /// Whether the program cannot write where a READ_ONLY thread must not.
-    pub read_only: bool,
-}
-
-impl Default for Enforcement {
-    fn default() -> Self {
-        Self {
-            tools: true,
-            read_only: false,
+            holds_read_only: false,
         }
     }
 }
@@ -638,10 +619,7 @@ impl Entry {
                 inherit: with_base_urls(self.inherit.unwrap_or_default()),
                 environment: self.environment,
                 confine: self.confine,
-                enforces: Enforcement {
-                    read_only: self.holds_read_only,
-                    ..Enforcement::default()
-                },
+                holds_read_only: self.holds_read_only,
             }),
         })
     }
@@ -795,7 +773,7 @@ programs:
         assert_eq!(codex.command, Path::new("codex"));
         assert!(codex.inherit.iter().any(|name| name == "OPENAI_API_KEY"));
         assert_eq!(claude.inherit, ["MY_KEY"]);
-        assert!(process.enforces.read_only && process.args == ["--fast"]);
+        assert!(process.holds_read_only && process.args == ["--fast"]);
     }
 
     #[test]

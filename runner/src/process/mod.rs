@@ -2,10 +2,7 @@
 
 mod protocol;
 
-use troupe_proto::{
-    common::v1::{Sandbox, ToolPolicy},
-    supervisor::v1::RunnerKind,
-};
+use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::protocol::parse;
@@ -15,7 +12,7 @@ use crate::{
     confinement::{self, SecretMasks},
     env::{add, environment},
     process_spec::ProcessSpec,
-    programs::{Enforcement, ModelChoice, ProcessProgram},
+    programs::{ModelChoice, ProcessProgram},
 };
 
 /// The kind's name.
@@ -30,7 +27,7 @@ pub(crate) struct ProcessKind {
 
 impl ProcessKind {
     fn holds_read_only(&self) -> bool {
-        self.program.enforces.read_only || (self.program.confine && confinement::is_known())
+        self.program.holds_read_only || (self.program.confine && confinement::is_known())
     }
 }
 
@@ -39,7 +36,8 @@ impl AgentKind for ProcessKind {
     fn describe(&self) -> RunnerKind {
         RunnerKind {
             kind: KIND.to_owned(),
-            enforces_tools: self.program.enforces.tools,
+            // Every tool of the program is the runner's. Nothing prevents a program from doing directly what a tool would do.
+            enforces_tools: true,
             enforces_read_only: self.holds_read_only(),
             enforces_workspace: false,
         }
@@ -54,11 +52,12 @@ impl AgentKind for ProcessKind {
     }
 
     async fn start(&self, launch: &LaunchSpec, _: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
-        let enforces = Enforcement {
-            read_only: self.holds_read_only(),
-            ..self.program.enforces
-        };
-        check_policy(enforces, launch.resolved.sandbox(), &launch.tool_policy)?;
+        // Checked again here, although the supervisor places no thread where its policy cannot be enforced.
+        if launch.resolved.sandbox() == Sandbox::ReadOnly && !self.holds_read_only() {
+            return Err(StartFailure::not_enforceable(
+                "the program of this runner does not keep a read-only thread from writing",
+            ));
+        }
         launch.check_directory().await?;
         let mut environment = environment(launch, |name| std::env::var_os(name));
         add(&mut environment, &self.program.inherit, &self.program.environment);
@@ -69,7 +68,7 @@ impl AgentKind for ProcessKind {
             environment,
         );
         let process = match launch.resolved.sandbox() {
-            Sandbox::ReadOnly if !self.program.enforces.read_only => {
+            Sandbox::ReadOnly if !self.program.holds_read_only => {
                 confinement::confined(process, Sandbox::ReadOnly, &[&launch.scratch], &launch.hidden)
             }
             _ => SecretMasks::of(launch).apply(process),
@@ -77,25 +76,6 @@ impl AgentKind for ProcessKind {
         let (child, output) = Child::start(process, MAX_LINE_BYTES)?;
         Ok(Box::new(ProcessAgent { child, output }))
     }
-}
-
-/// Checks the policy again on the runner's side, although the supervisor places no thread where its policy cannot be
-/// enforced.
-fn check_policy(enforces: Enforcement, sandbox: Sandbox, policy: &ToolPolicy) -> Result<(), StartFailure> {
-    let restricted = policy
-        .layers
-        .iter()
-        .any(|layer| !layer.allow_list.is_empty() || !layer.deny_list.is_empty());
-    let gap = if sandbox == Sandbox::ReadOnly && !enforces.read_only {
-        "does not keep a read-only thread from writing"
-    } else if restricted && !enforces.tools {
-        "cannot be held to a list of tools"
-    } else {
-        return Ok(());
-    };
-    Err(StartFailure::not_enforceable(format!(
-        "the program of this runner {gap}"
-    )))
 }
 
 /// One running program.
@@ -133,35 +113,5 @@ impl Agent for ProcessAgent {
         let _ = self.child.input().write(protocol::shutdown());
         drop(self.output);
         self.child.stop(order).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use troupe_proto::{common::v1::ToolPolicyLayer, supervisor::v1::StartRefusal};
-
-    use super::*;
-
-    fn policy(allow: &[&str]) -> ToolPolicy {
-        ToolPolicy {
-            layers: vec![ToolPolicyLayer {
-                allow_list: allow.iter().map(|&name| name.to_owned()).collect(),
-                ..Default::default()
-            }],
-        }
-    }
-
-    #[test]
-    fn unenforceable_policy_is_refused() {
-        let nothing = Enforcement {
-            tools: false,
-            read_only: false,
-        };
-        let tools = Enforcement::default();
-        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&[])).is_ok());
-        assert!(check_policy(nothing, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_err());
-        assert!(check_policy(tools, Sandbox::WorkspaceWrite, &policy(&["wait"])).is_ok());
-        let refused = check_policy(tools, Sandbox::ReadOnly, &policy(&[])).map_err(|failure| failure.refusal);
-        assert_eq!(refused, Err(StartRefusal::PolicyNotEnforceable));
     }
 }
