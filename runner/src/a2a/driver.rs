@@ -19,7 +19,7 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use sha2::{Digest as _, Sha256};
-use svc_kit::private_file;
+use svc_kit::{outgoing::Backoff, private_file};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     agent::{AgentEvent, Order, TurnEnding},
-    backoff::Backoff,
+    backoff,
     driven::DriverChannels,
     input,
     programs::A2aBinding,
@@ -205,7 +205,7 @@ impl Driver {
         events: &mpsc::Sender<AgentEvent>,
     ) -> Result<(), Fault> {
         let started = Instant::now();
-        let mut backoff = Backoff::new();
+        let mut backoff = backoff::new();
         if self.interface.is_none() {
             let interface = loop {
                 match self.client.interface(self.binding).await {
@@ -280,7 +280,7 @@ impl Driver {
         events: &mpsc::Sender<AgentEvent>,
     ) -> Result<bool, Fault> {
         let id = self.record.task.clone();
-        let (mut backoff, started) = (Backoff::new(), Instant::now());
+        let (mut backoff, started) = (backoff::new(), Instant::now());
         let payload = loop {
             match self.call(Operation::Get(&id)).await {
                 Err(fault) if fault.may_pass() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
@@ -360,7 +360,7 @@ impl Driver {
         cancel: &CancellationToken,
         events: &mpsc::Sender<AgentEvent>,
     ) -> Result<(), Fault> {
-        let (mut backoff, began, mut reached) = (Backoff::new(), Instant::now(), Instant::now());
+        let (mut backoff, began, mut reached) = (backoff::new(), Instant::now(), Instant::now());
         let mut is_canceled = false;
         loop {
             if self.task.is_settled(began.elapsed() > QUESTION_WITHIN) {
@@ -391,8 +391,8 @@ impl Driver {
                     Err(fault) if !fault.may_pass() => return Err(fault),
                     Ok(None) | Err(_) => stream = None,
                 }
-                if reached.duration_since(began) > Backoff::steady_after() {
-                    backoff.reset();
+                if reached.duration_since(began) > backoff::LONGEST {
+                    backoff = backoff::new();
                 }
             }
             if self.task.id.is_empty() {

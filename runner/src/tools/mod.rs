@@ -29,7 +29,7 @@ use troupe_proto::{
 };
 use uuid::Uuid;
 
-use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
+use crate::{backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
 
 /// Time limit of an ordinary call, including retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -541,7 +541,7 @@ impl Toolbox {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let mut backoff = Backoff::new();
+        let mut backoff = backoff::new();
         let called = Instant::now();
         let mut deadline = called + limit;
         loop {
