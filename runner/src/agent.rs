@@ -11,13 +11,14 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{
     common::v1::{ResolvedSpawn, ToolPolicy},
-    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolDescription, ToolUse},
+    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolDescription, ToolUse, plan_step::State},
 };
 
 use crate::{
     outbox::Attempt,
     programs::ModelChoice,
     prompt::PreparedTurn,
+    redact,
     text::{clean, cut, one_line},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
@@ -335,6 +336,18 @@ impl AgentEvent {
             text: result[..result.floor_char_boundary(MAX_RESULT_BYTES)].to_owned(),
             size: result.len(),
         }
+    }
+
+    /// Returns the plan in a program's JSON: a list of steps, each with its text under `key`, and its status.
+    pub(crate) fn plan(steps: &Value, key: &str) -> Self {
+        let state = |step: &Value| match step["status"].as_str() {
+            Some("completed") => State::Completed,
+            Some("inProgress" | "in_progress") => State::InProgress,
+            _ => State::Pending,
+        };
+        let steps = steps.as_array().into_iter().flatten();
+        let steps = steps.map(|step| (step[key].as_str().unwrap_or_default(), state(step)));
+        Self::Plan(redact::plan(steps))
     }
 
     /// Returns whether the event shows that the program's model requests made progress.

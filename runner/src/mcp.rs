@@ -27,7 +27,7 @@ use crate::{
     text::one_line,
     tool_hints,
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure, Toolbox, schema},
+    tools::{ToolAnswer, ToolFailure, Toolbox, answer_text, schema},
 };
 
 /// The server's name.
@@ -259,9 +259,10 @@ fn described(tool: ToolDescription) -> Tool {
 }
 
 fn result_of(answer: &ToolAnswer) -> CallToolResult {
+    let content = vec![ContentBlock::text(answer_text(answer))];
     match answer {
-        Ok(value) => CallToolResult::success(vec![ContentBlock::text(value.to_string())]),
-        Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_json().to_string())]),
+        Ok(_) => CallToolResult::success(content),
+        Err(_) => CallToolResult::error(content),
     }
 }
 

@@ -578,7 +578,7 @@ impl Driver {
                 channels.emit(AgentEvent::Reasoning(text.to_owned())).await;
             }
             "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
-            "plan" => channels.emit(events::plan(update)).await,
+            "plan" => channels.emit(AgentEvent::plan(&update["entries"], "content")).await,
             "usage_update" => {
                 channels.emit(self.meter(events::context_left(update))).await;
             }

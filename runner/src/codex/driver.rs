@@ -22,7 +22,7 @@ use crate::{
     input,
     prompt::{self, PreparedTurn},
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure},
+    tools::{ToolAnswer, ToolFailure, answer_text},
     usage::Tokens,
 };
 
@@ -344,13 +344,9 @@ impl Driver {
 
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok(id) = id.parse::<u64>() else { return };
-        let (text, success) = match answer {
-            Ok(value) => (value.to_string(), true),
-            Err(failure) => (failure.to_json().to_string(), false),
-        };
-        let content = [json!({"type": "inputText", "text": text})];
+        let content = [json!({"type": "inputText", "text": answer_text(answer)})];
         self.program
-            .send(&json!({"id": id, "result": {"contentItems": content, "success": success}}));
+            .send(&json!({"id": id, "result": {"contentItems": content, "success": answer.is_ok()}}));
     }
 
     // === what Codex says ===
@@ -386,7 +382,7 @@ impl Driver {
                 }
             }
             ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
-            ("turn/plan/updated", None) => channels.emit(events::plan(params)).await,
+            ("turn/plan/updated", None) => channels.emit(AgentEvent::plan(&params["plan"], "step")).await,
             ("thread/tokenUsage/updated", None) => {
                 self.read_rollout(channels).await;
                 self.failures = 0;

@@ -51,6 +51,14 @@ type Client = AgentSupervisorServiceClient<Channel>;
 /// The result of a tool call.
 pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
 
+/// Returns an answer as JSON for the agent.
+pub(crate) fn answer_text(answer: &ToolAnswer) -> String {
+    match answer {
+        Ok(value) => value.to_string(),
+        Err(failure) => failure.to_json().to_string(),
+    }
+}
+
 /// The verb in permission errors for all operations except closing.
 const ACT_ON: &str = "act on";
 

@@ -17,7 +17,7 @@ use crate::{
         gate::{self, JudgedCall, Judgement},
     },
     tool_line::{ToolCall, WorkspaceTool},
-    tools::{ToolAnswer, ToolFailure, Toolbox},
+    tools::{ToolAnswer, ToolFailure, Toolbox, answer_text},
     workspace::{FileContent, Prepared, Workspace},
     worktree::Worktree,
 };
@@ -192,14 +192,8 @@ impl ThreadTask {
         self.meter.show(|shown| shown.last_tool = Some(used));
         // The supervisor decides on its own tools when they are called.
         if WorkspaceTool::named(&call.name).is_none() {
-            self.record_call(&RecordedCall {
-                id: &call.id,
-                tool: &call.name,
-                arguments: &Value::Object(call.args.clone()),
-                verdict: ToolVerdict::Unspecified,
-                reason: "",
-                approval_id: "",
-            });
+            let arguments = Value::Object(call.args.clone());
+            self.record_call(&RecordedCall::undecided(&call.id, &call.name, &arguments));
         }
         let mut executor = self.executor.clone();
         if let Some(turn) = &self.turn {
@@ -275,12 +269,9 @@ impl ThreadTask {
             return;
         }
         self.record_call(&RecordedCall {
-            id: "",
-            tool: &tool,
-            arguments: &arguments,
             verdict: ToolVerdict::Denied,
             reason: "the tool was not offered",
-            approval_id: "",
+            ..RecordedCall::undecided("", &tool, &arguments)
         });
         let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
@@ -318,11 +309,8 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
-                let (failed, text) = match &answer {
-                    Ok(value) => (false, value.to_string()),
-                    Err(failure) => (true, failure.to_json().to_string()),
-                };
-                self.record_result(&id, failed, &text, text.len());
+                let text = answer_text(&answer);
+                self.record_result(&id, answer.is_err(), &text, text.len());
                 self.give(Order::ToolAnswered { id, answer });
             }
             Answered::Unoffered(text) => {
@@ -359,17 +347,10 @@ impl ThreadTask {
 
     /// Records a call that the program executes without asking.
     pub(super) fn started(&mut self, started: &StartedTool) {
-        if self.transcript.has_call(&started.id) {
-            return;
+        if !self.transcript.has_call(&started.id) {
+            let StartedTool { id, tool, arguments } = started;
+            self.record_call(&RecordedCall::undecided(id, tool, arguments));
         }
-        self.record_call(&RecordedCall {
-            id: &started.id,
-            tool: &started.tool,
-            arguments: &started.arguments,
-            verdict: ToolVerdict::Unspecified,
-            reason: "",
-            approval_id: "",
-        });
     }
 
     fn record_call(&mut self, call: &RecordedCall<'_>) {
