@@ -79,6 +79,26 @@ pub(super) struct Opening {
     pub(super) gaps: Vec<String>,
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl Opening {
+    /// Returns the parameters of a program with one tool of its own, and without files.
+    pub(super) fn with_tool(profile: Profile, tool: &str) -> Self {
+        Self {
+            profile,
+            directory: "/".into(),
+            servers: json!([]),
+            effort: String::new(),
+            has_effort: false,
+            had_turns: false,
+            tools: [tool.to_owned()].into(),
+            ours: BTreeSet::new(),
+            record: None,
+            chats: None,
+            gaps: Vec::new(),
+        }
+    }
+}
+
 /// A call of a tool.
 struct Call {
     tool: String,
@@ -900,17 +920,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
 
     fn opening() -> Opening {
         Opening {
-            profile: Profile::OpenCode,
-            directory: "/".into(),
-            servers: json!([]),
             effort: "low".to_owned(),
-            has_effort: false,
-            had_turns: false,
-            tools: BTreeSet::from(["bash".to_owned()]),
-            ours: BTreeSet::new(),
-            record: None,
-            chats: None,
-            gaps: Vec::new(),
+            ..Opening::with_tool(Profile::OpenCode, "bash")
         }
     }
 

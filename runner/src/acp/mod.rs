@@ -78,8 +78,7 @@ impl AgentKind for AcpKind {
     async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let access = launch.resolved.sandbox();
         let mut confinement = Confinement::of(launch, profile.kind()).await?;
         if let (false, Some(found)) = (
@@ -275,17 +274,9 @@ pub(crate) async fn converse(
         Profile::Gemini => "run_shell_command",
     };
     let opening = Opening {
-        profile,
         directory,
-        servers: json!([]),
-        effort: String::new(),
-        has_effort: false,
-        had_turns: false,
-        tools: [shell.to_owned()].into(),
         ours: [profile.name_of_ours(ours)].into(),
-        record: None,
-        chats: None,
-        gaps: Vec::new(),
+        ..Opening::with_tool(profile, shell)
     };
     let mut driver = Driver::new(program, opening);
     driver.prepare().await?;

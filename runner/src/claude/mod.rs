@@ -70,8 +70,7 @@ impl AgentKind for ClaudeKind {
 
     async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let access = launch.resolved.sandbox();
         let mut confinement = Confinement::of(launch, KIND).await?;
         let home = launch.state.join(KIND);

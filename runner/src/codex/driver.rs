@@ -35,6 +35,7 @@ const MAX_RAW_CALLS: usize = 256;
 const UNOFFERED: &str = "unsupported call: ";
 
 /// The parameters with which a thread is begun.
+#[derive(Default)]
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
     pub(super) model: Option<String>,

@@ -11,7 +11,7 @@ mod settings;
 
 use std::{
     ffi::OsString,
-    fs, io, iter,
+    io, iter,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -82,8 +82,7 @@ impl AgentKind for CodexKind {
 
     async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let home = launch.state.join(KIND);
         sweep(&home)
             .and_then(|()| home::prepare(&home, self.program.login.as_deref(), LOGIN))
@@ -92,7 +91,8 @@ impl AgentKind for CodexKind {
             .prepare_hook(&launch.state)
             .map_err(|error| StartFailure::not_enforceable(format!("the hook cannot be prepared: {error}")))?;
 
-        let mut environment = self.environment(launch, &home);
+        let mut environment = home::environment_in(&home, launch, &[], &self.program);
+        environment.insert("CODEX_HOME".to_owned(), home.clone().into());
         let access = launch.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
         let base_url = environment.get(settings::BASE_URL).and_then(|value| value.to_str());
@@ -176,23 +176,14 @@ impl AgentKind for CodexKind {
 }
 
 impl CodexKind {
-    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let mut environment = home::environment_in(home, launch, &[], &self.program);
-        environment.insert("CODEX_HOME".to_owned(), home.into());
-        environment
-    }
-
     /// Listens for the hook, at a path where no sandbox lets an agent write.
     fn prepare_hook(&self, state: &Path) -> io::Result<(HookServer, String)> {
         let socket = state.join("hook");
         let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
             .ok_or_else(|| io::Error::other("no command asks the runner"))?;
-        // Remove the socket of an earlier attempt.
-        match fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        // That of an earlier attempt.
+        home::remove(&socket)?;
         let server = HookServer::bind(&socket).map_err(|error| {
             io::Error::other(format!("{error} at {}; a shorter --state may help", socket.display()))
         })?;
@@ -243,19 +234,12 @@ pub(crate) async fn converse(
     channels: driven::DriverChannels,
 ) -> Result<(), StartFailure> {
     let opening = Opening {
-        config: serde_json::Map::new(),
-        model: None,
-        provider: None,
-        api_key: None,
-        effort: None,
         directory,
         sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),
-        external_sandbox: None,
-        instructions: String::new(),
         tools: offered,
-        had_turns: false,
         // There is no such directory.
         record: "/dev/null/thread.json".into(),
+        ..Opening::default()
     };
     let mut driver = Driver::new(program, hooks, opening);
     driver.prepare().await?;
