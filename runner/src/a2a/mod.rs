@@ -108,21 +108,25 @@ impl AgentKind for A2aKind {
             .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", state.display())))?;
         let path = state.join(RECORD);
         let record = Record::read(&path, &self.program.url.to_string()).await;
-        let driver = Driver {
-            gaps: gaps(launch, client.authority()),
-            blocks: launch.resolved.blocks.clone(),
-            has_lost_context: launch.had_turns && !record.has_context(),
-            task: RemoteTask::new(client.secrets().await),
-            client,
-            binding: self.program.binding,
-            record,
-            path,
-            workspace: Arc::new(Workspace::of(launch, Duration::ZERO)),
-            thread_id: launch.attempt.thread_id.clone(),
-            generation: launch.attempt.generation,
-            interface: None,
-        };
-        Ok(Box::new(Driven::remote(|channels| driver.drive(channels))))
+        let secrets = client.secrets().await;
+        Ok(Box::new(Driven::remote(|channels| {
+            let driver = Driver {
+                gaps: gaps(launch, client.authority()),
+                blocks: launch.resolved.blocks.clone(),
+                has_lost_context: launch.had_turns && !record.has_context(),
+                task: RemoteTask::new(secrets),
+                client,
+                binding: self.program.binding,
+                record,
+                path,
+                workspace: Arc::new(Workspace::of(launch, Duration::ZERO)),
+                thread_id: launch.attempt.thread_id.clone(),
+                generation: launch.attempt.generation,
+                interface: None,
+                events: channels.events.clone(),
+            };
+            driver.drive(channels)
+        })))
     }
 }
 
