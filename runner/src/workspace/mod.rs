@@ -32,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
-    access: Access,
+    is_read_only: bool,
     /// The environment of commands: that of the thread's program.
     environment: Environment,
     /// The hidden paths of commands.
@@ -40,21 +40,12 @@ pub(crate) struct Workspace {
     command_limit: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-}
-
 impl Workspace {
     /// Returns the workspace of a thread. `command_limit` is the time limit of its commands.
     pub(crate) fn of(launch: &LaunchSpec, command_limit: Duration) -> Self {
         Self {
             root: launch.directory().to_owned(),
-            access: match launch.resolved.sandbox() {
-                Sandbox::ReadOnly => Access::Read,
-                Sandbox::Unspecified | Sandbox::WorkspaceWrite | Sandbox::FullAccess => Access::Write,
-            },
+            is_read_only: launch.resolved.sandbox() == Sandbox::ReadOnly,
             environment: environment(launch, |name| std::env::var_os(name)),
             secret_masks: SecretMasks::of(launch),
             command_limit,
@@ -101,13 +92,14 @@ impl Workspace {
     }
 
     fn permit(&self, tool: WorkspaceTool, place: &Place) -> Result<(), ToolFailure> {
-        let text = match (self.access, tool) {
-            (Access::Write, _) | (Access::Read, WorkspaceTool::ReadFile | WorkspaceTool::ListFiles) => return Ok(()),
-            (Access::Read, WorkspaceTool::Command) => "runCommands capability is disabled",
-            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) if place.is_in_docs() => {
+        let text = match tool {
+            _ if !self.is_read_only => return Ok(()),
+            WorkspaceTool::ReadFile | WorkspaceTool::ListFiles => return Ok(()),
+            WorkspaceTool::Command => "runCommands capability is disabled",
+            WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile if place.is_in_docs() => {
                 "writeDocs capability is disabled"
             }
-            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) => "writeCode capability is disabled",
+            WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile => "writeCode capability is disabled",
         };
         Err(ToolFailure::new(Reason::ToolDenied, text))
     }
