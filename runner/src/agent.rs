@@ -16,7 +16,6 @@ use troupe_proto::{
 
 use crate::{
     outbox::Attempt,
-    programs::ModelChoice,
     prompt::PreparedTurn,
     redact,
     text::{clean, cut, one_line},
@@ -49,8 +48,9 @@ pub(crate) trait AgentKind: Send + Sync {
         false
     }
 
-    /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
-    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure>;
+    /// Starts a program for a thread, with that model or its own default. It runs until it is stopped or ends by itself.
+    /// Dropping it kills the program.
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
 /// A program that executes one thread. It processes its orders one after another and never blocks the runner.
@@ -158,8 +158,8 @@ impl LaunchSpec {
     /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
     /// address applies. That is also the case if the operator replaced the role's model with the program's default:
     /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
-    pub(crate) fn endpoint(&self, model: &ModelChoice) -> Option<&str> {
-        let is_replaced = *model == ModelChoice::Default && !self.resolved.model.is_empty();
+    pub(crate) fn endpoint(&self, model: Option<&str>) -> Option<&str> {
+        let is_replaced = model.is_none() && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
     }
 

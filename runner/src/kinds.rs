@@ -14,7 +14,7 @@ use crate::{
     config::RunnerConfig,
     confinement::{self, Means},
     process::ProcessKind,
-    programs::{ModelChoice, Program, ProgramKind, Programs},
+    programs::{Program, ProgramKind, Programs},
 };
 
 /// What a runner can execute.
@@ -27,7 +27,8 @@ pub(crate) struct Kinds {
 /// The program and model of a thread.
 pub(crate) struct Role {
     pub(crate) kind: Arc<dyn AgentKind>,
-    pub(crate) model: ModelChoice,
+    /// `None`: the program's own default.
+    pub(crate) model: Option<String>,
     /// The credentials in the program's environment.
     pub(crate) secrets: Vec<String>,
 }
@@ -139,7 +140,7 @@ mod tests {
                 ..ResolvedSpawn::default()
             })
         };
-        assert_eq!(of("anthropic").ok().map(|role| role.model), Some(ModelChoice::Default));
+        assert_eq!(of("anthropic").ok().map(|role| role.model), Some(None));
         assert_eq!(
             of("openai").ok().map(|role| role.kind.describe().kind),
             Some("codex".to_owned())

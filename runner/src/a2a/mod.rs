@@ -23,7 +23,7 @@ use crate::{
     agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     driven::Driven,
     policy,
-    programs::{A2aProgram, ModelChoice},
+    programs::A2aProgram,
     workspace::Workspace,
 };
 
@@ -100,7 +100,7 @@ impl AgentKind for A2aKind {
         false
     }
 
-    async fn start(&self, launch: &LaunchSpec, _: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, _: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         let client = Client::new(&self.program);
         let state = &launch.state;
         tokio::fs::create_dir_all(state)

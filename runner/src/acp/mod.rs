@@ -41,7 +41,7 @@ use crate::{
     own_tools::OwnTool,
     policy,
     process_spec::ProcessSpec,
-    programs::{AcpProgram, ModelChoice, Profile},
+    programs::{AcpProgram, Profile},
     project,
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
@@ -75,7 +75,7 @@ impl AgentKind for AcpKind {
         }
     }
 
-    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
         launch.check_directory().await?;
         let policy = policy::compile(&launch.tool_policy)?;
@@ -104,7 +104,7 @@ impl AgentKind for AcpKind {
         let home = launch.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (process, providers, uses_endpoint, tuned) = self.process(launch, &home, &model, &tools, &ours).await?;
+        let (process, providers, uses_endpoint, tuned) = self.process(launch, &home, model, &tools, &ours).await?;
         gaps.extend(launch.gap_of_endpoint(uses_endpoint));
         let applies = |name: &str| tuned.parameters.iter().any(|applied| applied == name);
         gaps.extend(policy::gap_of_parameters(
@@ -182,12 +182,11 @@ impl AcpKind {
         &self,
         launch: &LaunchSpec,
         home: &Path,
-        model: &ModelChoice,
+        model: Option<&str>,
         tools: &[OwnTool],
         ours: &[String],
     ) -> Result<(ProcessSpec, ProviderAccess, bool, Tuned), StartFailure> {
         let endpoint = launch.endpoint(model);
-        let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
         let mut environment = home::environment_in(home, launch, self.program.profile.quiet(), program);

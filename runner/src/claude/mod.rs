@@ -30,7 +30,7 @@ use crate::{
     env::Environment,
     home, launcher, policy,
     process_spec::ProcessSpec,
-    programs::{AgentProgram, ModelChoice},
+    programs::AgentProgram,
     provider_access::ProviderAccess,
 };
 
@@ -68,7 +68,7 @@ impl AgentKind for ClaudeKind {
         }
     }
 
-    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
         let policy = policy::compile(&launch.tool_policy)?;
         let access = launch.resolved.sandbox();
@@ -87,7 +87,7 @@ impl AgentKind for ClaudeKind {
         let effort = &launch.resolved.reasoning_effort;
         let mut environment = home::environment_in(&home, launch, QUIET, &self.program);
         environment.insert("CLAUDE_CONFIG_DIR".to_owned(), home.clone().into());
-        let endpoint = launch.endpoint(&model);
+        let endpoint = launch.endpoint(model);
         // It replaces the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
@@ -95,7 +95,7 @@ impl AgentKind for ClaudeKind {
         let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
         // A placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
-        let args = settings::args(&tools, model.name(), effort, &launch.instructions, session);
+        let args = settings::args(&tools, model, effort, &launch.instructions, session);
         let process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::TOOLS.withheld(&policy, access))
             .into_iter()

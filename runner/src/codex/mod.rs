@@ -31,7 +31,7 @@ use crate::{
     hook::{self, HookServer},
     policy,
     process_spec::ProcessSpec,
-    programs::{AgentProgram, ModelChoice},
+    programs::AgentProgram,
     provider_access::{self, ProviderAccess},
     subprocess::{self, Limits},
 };
@@ -80,7 +80,7 @@ impl AgentKind for CodexKind {
         }
     }
 
-    async fn start(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
         let policy = policy::compile(&launch.tool_policy)?;
         let home = launch.state.join(KIND);
@@ -98,7 +98,7 @@ impl AgentKind for CodexKind {
         let base_url = environment.get(settings::BASE_URL).and_then(|value| value.to_str());
         settings::use_base_url(&mut config, &self.program, base_url);
         let is_used = launch
-            .endpoint(&model)
+            .endpoint(model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
         let providers = ProviderAccess::of_codex(&self.program, &mut config, &mut environment).await;
         let api_key = provider_access::login_key_of_codex(&self.program, &config, &environment);
@@ -153,7 +153,7 @@ impl AgentKind for CodexKind {
         child.keep(confinement.placeholders);
         let opening = Opening {
             config,
-            model: model.name().map(str::to_owned),
+            model: model.map(str::to_owned),
             provider: self.program.provider.clone(),
             api_key,
             effort: effort.map(str::to_owned),

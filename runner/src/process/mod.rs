@@ -12,7 +12,7 @@ use crate::{
     confinement::{self, SecretMasks},
     env::{add, environment},
     process_spec::ProcessSpec,
-    programs::{ModelChoice, ProcessProgram},
+    programs::ProcessProgram,
 };
 
 /// The kind's name.
@@ -51,7 +51,7 @@ impl AgentKind for ProcessKind {
         true
     }
 
-    async fn start(&self, launch: &LaunchSpec, _: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, _: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         // Checked again here, although the supervisor places no thread where its policy cannot be enforced.
         if launch.resolved.sandbox() == Sandbox::ReadOnly && !self.holds_read_only() {
             return Err(StartFailure::not_enforceable(
