@@ -91,6 +91,7 @@ pub(crate) enum Order {
 
 /// The parameters for which a program is started.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct LaunchSpec {
     pub(crate) attempt: Attempt,
     pub(crate) session_id: String,
@@ -134,19 +135,9 @@ impl LaunchSpec {
             session_id: "s1".to_owned(),
             depth: 1,
             resolved,
-            tool_policy: ToolPolicy::default(),
-            instructions: String::new(),
-            token: None,
-            supervisor_url: String::new(),
-            supervisor_authorities: None,
-            offered: Vec::new(),
-            working_directory: None,
-            docs_directory: None,
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
-            had_turns: false,
-            hidden: Vec::new(),
-            has_secrets: false,
+            ..Self::default()
         }
     }
 

@@ -24,6 +24,7 @@ use troupe_proto::{MAX_MESSAGE_BYTES, reason::Reason, supervisor::v1::ToolDescri
 use crate::{
     bearer::Bearer,
     recorder::Recorder,
+    redact::MAX_NAME_CHARS,
     text::one_line,
     tool_hints,
     tool_line::ToolCall,
@@ -36,8 +37,6 @@ const NAME: &str = "troupe";
 const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names their roles, spawn_agent starts one on \
                             a task, wait answers when one has settled, send_input gives it more to do, close_agent ends \
                             it. They run beside you; wait for what they found before you rely on it.";
-/// Maximum length of an unknown tool's name in an error text, in characters.
-const MAX_NAME_CHARS: usize = 128;
 
 /// Returns whether the tool of that name has annotations for MCP clients.
 #[must_use]

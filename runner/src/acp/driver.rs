@@ -879,7 +879,7 @@ mod tests {
     use troupe_proto::{
         common::v1::{BlockKind, PromptBlock},
         reason::Reason,
-        supervisor::v1::{PromptExtent, StartRefusal},
+        supervisor::v1::StartRefusal,
     };
 
     use super::*;
@@ -932,15 +932,12 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         let mut agent = Driven::new(child, |channels| driver.drive(channels));
         let turn = PreparedTurn {
             number: 1,
-            extent: PromptExtent::Full,
             blocks: vec![PromptBlock {
                 kind: BlockKind::Task.into(),
                 text: "Go.".to_owned(),
                 sha256: String::new(),
             }],
-            inputs: Vec::new(),
-            completed: false,
-            repeats: false,
+            ..PreparedTurn::default()
         };
         agent.give(Order::Turn(turn)).unwrap();
         let mut spent = Tokens::default();

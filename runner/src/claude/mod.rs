@@ -18,10 +18,7 @@ use std::{
 
 use troupe_proto::supervisor::v1::RunnerKind;
 
-use self::{
-    driver::Driver,
-    settings::{QUIET, Session},
-};
+use self::{driver::Driver, settings::QUIET};
 use crate::{
     agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
@@ -77,12 +74,9 @@ impl AgentKind for ClaudeKind {
         home::prepare(&home, self.program.login.as_deref(), LOGIN)
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let id = launch.attempt.thread_id.as_str();
-        let session = if has_session(&home, id) {
-            Session::Resumed(id)
-        } else {
-            Session::New(id)
-        };
-        let is_lost = launch.had_turns && matches!(session, Session::New(_));
+        let is_new = !has_session(&home, id);
+        let session = [if is_new { "--session-id" } else { "--resume" }, id];
+        let is_lost = launch.had_turns && is_new;
         let tools = settings::tools(&policy, access);
         let effort = &launch.resolved.reasoning_effort;
         let mut environment = home::environment_in(&home, launch, QUIET, &self.program);
@@ -115,7 +109,7 @@ impl AgentKind for ClaudeKind {
         let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);
-        if matches!(session, Session::New(_)) {
+        if is_new {
             driver.begins_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;

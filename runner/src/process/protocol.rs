@@ -269,8 +269,7 @@ mod tests {
                 sha256: String::new(),
             }],
             inputs: vec![input("it")],
-            completed: false,
-            repeats: false,
+            ..PreparedTurn::default()
         };
         let input_3 = Order::Input {
             number: 3,

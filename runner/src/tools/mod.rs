@@ -29,7 +29,7 @@ use troupe_proto::{
 };
 use uuid::Uuid;
 
-use crate::{backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
+use crate::{backoff, bearer::Bearer, redact::MAX_NAME_CHARS, text::one_line, tool_line::ToolCall};
 
 /// Time limit of an ordinary call, including retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -43,8 +43,6 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_PAGES: usize = 10;
 /// Maximum number of items in the answer of a group. The artifact of the group has all of them.
 const MAX_GROUP_ITEMS: i32 = 200;
-/// Maximum length of an unknown tool's name in an error text, in characters.
-const MAX_NAME_CHARS: usize = 128;
 
 type Client = AgentSupervisorServiceClient<Channel>;
 
