@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{
@@ -438,7 +439,8 @@ pub(crate) struct AskedTool {
 }
 
 /// How a program says that its turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum TurnEnding {
     Completed,
     Errored,

@@ -129,13 +129,6 @@ impl Question {
     }
 }
 
-/// The outcome of a permission request: answered immediately, or forwarded to the supervisor.
-enum Decided {
-    Allowed(String, Option<Value>),
-    Denied(String, &'static str),
-    Open(Question),
-}
-
 /// The driver of one program.
 pub(super) struct Driver {
     program: Program,
@@ -722,43 +715,42 @@ impl Driver {
         } else {
             call.map_or_else(|| Some(json!({})), |call| call.arguments.clone())
         };
-        let options = &params["options"];
-        let question = |tool: &str, arguments: Value| Question {
+        let allowed = events::outcome(&params["options"], true);
+        let denied = events::outcome(&params["options"], false);
+        let is_ours = tool.as_ref().is_some_and(|tool| self.opening.ours.contains(tool));
+        let is_own = tool.as_ref().is_some_and(|tool| self.opening.tools.contains(tool));
+        let tool = tool.unwrap_or_else(|| "unknown".to_owned());
+        if is_ours {
+            self.answer(id, &allowed);
+            self.begun(call_id.to_owned(), tool, arguments);
+            return;
+        }
+        let question = arguments.map(|arguments| Question {
             id: id.clone(),
-            allowed: events::outcome(options, true),
-            denied: events::outcome(options, false),
+            allowed,
+            denied: denied.clone(),
             call: call_id.to_owned(),
-            tool: tool.to_owned(),
+            tool: tool.clone(),
             arguments,
+        });
+        let question = match question {
+            _ if !is_own || self.prompts.is_empty() => Err("it is not offered"),
+            _ if self.questions.len() >= MAX_QUESTIONS => Err("too many questions at once"),
+            Some(question) if question.is_short() => Ok(question),
+            Some(_) | None => Err("the question is too long"),
         };
-        let decided = match tool {
-            Some(tool) if self.opening.ours.contains(&tool) => Decided::Allowed(tool, arguments),
-            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => {
-                Decided::Denied(tool, "it is not offered")
-            }
-            Some(tool) if self.questions.len() >= MAX_QUESTIONS => Decided::Denied(tool, "too many questions at once"),
-            Some(tool) => match arguments.map(|arguments| question(&tool, arguments)) {
-                Some(question) if question.is_short() => Decided::Open(question),
-                Some(_) | None => Decided::Denied(tool, "the question is too long"),
-            },
-            None => Decided::Denied("unknown".to_owned(), "it is not offered"),
-        };
-        match decided {
-            Decided::Allowed(tool, arguments) => {
-                self.answer(id, &events::outcome(options, true));
-                self.begun(call_id.to_owned(), tool, arguments);
-            }
-            Decided::Denied(tool, why) => {
-                self.answer(id, &events::outcome(options, false));
+        match question {
+            Err(why) => {
+                self.answer(id, &denied);
                 self.refuse(&tool, why);
             }
-            Decided::Open(question) => {
+            Ok(question) => {
                 self.last_question += 1;
                 let number = self.last_question.to_string();
                 let event = AskedTool {
                     id: number.clone(),
                     call_id: question.call.clone(),
-                    tool: question.tool.clone(),
+                    tool,
                     arguments: question.arguments.clone(),
                     written: events::written(asked, &self.opening.directory),
                 };

@@ -120,7 +120,7 @@ enum ProgramLine {
         content: LineContent,
     },
     TurnEnd {
-        outcome: LineOutcome,
+        outcome: TurnEnding,
         #[serde(default)]
         message: String,
     },
@@ -157,14 +157,6 @@ fn base64_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D
         .map_err(D::Error::custom)
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LineOutcome {
-    Completed,
-    Errored,
-    Interrupted,
-}
-
 impl ProgramLine {
     fn into_event(self) -> AgentEvent {
         match self {
@@ -195,14 +187,10 @@ impl ProgramLine {
                 media_type,
                 content,
             } => AgentEvent::File(content.into_file(&name, &media_type)),
-            Self::TurnEnd { outcome, message } => AgentEvent::TurnEnded {
-                ending: match outcome {
-                    LineOutcome::Completed => TurnEnding::Completed,
-                    LineOutcome::Errored => TurnEnding::Errored,
-                    LineOutcome::Interrupted => TurnEnding::Interrupted,
-                },
+            Self::TurnEnd {
+                outcome: ending,
                 message,
-            },
+            } => AgentEvent::TurnEnded { ending, message },
         }
     }
 }

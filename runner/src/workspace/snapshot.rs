@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -273,8 +273,7 @@ fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Resul
         let size = match fs::symlink_metadata(root.join(path)) {
             Ok(metadata) if metadata.is_dir() || metadata.len() > MAX_FILE_BYTES => continue,
             Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            // A directory has replaced a file, or the reverse.
+            // It is gone, or a directory has replaced a file, or the reverse.
             Err(_) => 0,
         };
         if names.insert(name) {
