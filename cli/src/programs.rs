@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use svc_kit::paths;
 use troupe_runner::{
-    AcpProgram, AgentProgram, Enforcement, ProcessProgram, Profile, Program, ProgramKind, Programs, WorktreeCleanup,
+    AcpProgram, AgentProgram, ProcessProgram, Profile, Program, ProgramKind, Programs, WorktreeCleanup,
     program_check::{self, MissingProgram, ProgramReport},
 };
 
@@ -237,10 +237,7 @@ fn login(below_home: &str) -> Option<PathBuf> {
 /// Returns the sample agent. It only executes the lines of its prompt, so it is trusted to respect its restrictions.
 fn sample() -> Result<ProcessProgram> {
     Ok(ProcessProgram {
-        enforces: Enforcement {
-            tools: true,
-            read_only: true,
-        },
+        holds_read_only: true,
         ..ProcessProgram::new(own()?, ["sample-agent"])
     })
 }

@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(tool) = WorkspaceTool::named(&call.name) {
             assert!(call.keeps_order());
             match tool.read(call.args) {
-                Ok(call) => assert_eq!(call.tool(), tool),
+                Ok(call) => assert_eq!(call.tool, tool),
                 Err(error) => assert!(error.to_string().starts_with(tool.name()), "{error}"),
             }
         }

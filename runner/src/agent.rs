@@ -3,23 +3,22 @@
 
 use std::{
     fmt,
-    future::Future,
     path::{Path, PathBuf},
-    pin::Pin,
     time::Duration,
 };
 
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use troupe_proto::{
     common::v1::{ResolvedSpawn, ToolPolicy},
-    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolDescription, ToolUse},
+    supervisor::v1::{Input, PlanStep, RunnerKind, StartRefusal, ToolDescription, ToolUse, plan_step::State},
 };
 
 use crate::{
     outbox::Attempt,
-    programs::ModelChoice,
     prompt::PreparedTurn,
+    redact,
     text::{clean, cut, one_line},
     tool_line::ToolCall,
     tools::{ToolAnswer, ToolFailure},
@@ -34,10 +33,8 @@ const MAX_FAILURE_BYTES: usize = 16 * 1024;
 /// Maximum length of a result in an event, in bytes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
-/// A future that a trait object answers.
-pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// A kind of agent program: how to start one.
+#[tonic::async_trait]
 pub(crate) trait AgentKind: Send + Sync {
     /// Returns its name and the restrictions that it can enforce.
     fn describe(&self) -> RunnerKind;
@@ -52,46 +49,50 @@ pub(crate) trait AgentKind: Send + Sync {
         false
     }
 
-    /// Starts a program for a thread. It runs until it is stopped or ends by itself. Dropping it kills the program.
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>>;
+    /// Starts a program for a thread, with that model or its own default. It runs until it is stopped or ends by itself.
+    /// Dropping it kills the program.
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
-/// A program that executes one thread. It processes its input in order and never blocks the runner.
+/// A program that executes one thread. It processes its orders one after another and never blocks the runner.
+#[tonic::async_trait]
 pub(crate) trait Agent: Send {
-    /// Begins a turn.
-    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError>;
+    /// Gives the program an order.
+    fn give(&mut self, order: Order) -> Result<(), InputError>;
 
-    /// Offers the running turn more input; [`AgentEvent::InputTaken`] says that it was taken.
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError>;
-
-    /// Answers a tool call.
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError>;
-
-    /// Tells the model, within the running turn, why a call was refused that the program answered itself.
-    fn explain(&mut self, text: &str) -> Result<(), InputError> {
-        let _ = text;
-        Ok(())
-    }
-
-    /// Answers [`AgentEvent::ToolAsked`].
-    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), InputError>;
-
-    /// Makes the program end its turn.
-    fn interrupt(&mut self, method: InterruptMethod);
+    /// Interrupts a program by a signal, because it did not react to [`Order::Interrupt`].
+    fn signal(&mut self);
 
     /// Returns the program's next event. Cancel safe. After `Exited`, the agent is not used any more.
-    fn next_event(&mut self) -> Boxed<'_, AgentEvent>;
+    async fn next_event(&mut self) -> AgentEvent;
 
     /// Ends the program and everything that it started.
-    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped>;
+    async fn stop(self: Box<Self>, order: StopOrder) -> Stopped;
+}
+
+/// An order of a thread to its program.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Begin a turn.
+    Turn(PreparedTurn),
+    /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
+    Input { number: u32, input: Input },
+    /// The answer to a tool call.
+    ToolAnswered { id: String, answer: ToolAnswer },
+    /// The answer to a permission request: [`AgentEvent::ToolAsked`].
+    Permitted {
+        id: String,
+        verdict: Result<(), ToolFailure>,
+    },
+    /// Explain to the model, within the turn, why a call was refused that the program answered itself.
+    Explain(String),
+    /// End the turn.
+    Interrupt,
 }
 
 /// The parameters for which a program is started.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct LaunchSpec {
     pub(crate) attempt: Attempt,
     pub(crate) session_id: String,
@@ -135,19 +136,9 @@ impl LaunchSpec {
             session_id: "s1".to_owned(),
             depth: 1,
             resolved,
-            tool_policy: ToolPolicy::default(),
-            instructions: String::new(),
-            token: None,
-            supervisor_url: String::new(),
-            supervisor_authorities: None,
-            offered: Vec::new(),
-            working_directory: None,
-            docs_directory: None,
             scratch: "/nowhere".into(),
             state: "/nowhere".into(),
-            had_turns: false,
-            hidden: Vec::new(),
-            has_secrets: false,
+            ..Self::default()
         }
     }
 
@@ -159,8 +150,8 @@ impl LaunchSpec {
     /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
     /// address applies. That is also the case if the operator replaced the role's model with the program's default:
     /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
-    pub(crate) fn endpoint(&self, model: &ModelChoice) -> Option<&str> {
-        let is_replaced = *model == ModelChoice::Default && !self.resolved.model.is_empty();
+    pub(crate) fn endpoint(&self, model: Option<&str>) -> Option<&str> {
+        let is_replaced = model.is_none() && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
     }
 
@@ -234,15 +225,6 @@ impl StartFailure {
 #[derive(Debug, thiserror::Error)]
 #[error("the program does not read what it is given")]
 pub(crate) struct InputError;
-
-/// The method that interrupts a program's turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InterruptMethod {
-    /// By its protocol.
-    Protocol,
-    /// By a signal.
-    Signal,
-}
 
 /// How a program is to be stopped.
 #[derive(Clone, Debug)]
@@ -348,6 +330,18 @@ impl AgentEvent {
         }
     }
 
+    /// Returns the plan in a program's JSON: a list of steps, each with its text under `key`, and its status.
+    pub(crate) fn plan(steps: &Value, key: &str) -> Self {
+        let state = |step: &Value| match step["status"].as_str() {
+            Some("completed") => State::Completed,
+            Some("inProgress" | "in_progress") => State::InProgress,
+            _ => State::Pending,
+        };
+        let steps = steps.as_array().into_iter().flatten();
+        let steps = steps.map(|step| (step[key].as_str().unwrap_or_default(), state(step)));
+        Self::Plan(redact::plan(steps))
+    }
+
     /// Returns whether the event shows that the program's model requests made progress.
     pub(crate) const fn is_progress(&self) -> bool {
         match self {
@@ -445,7 +439,8 @@ pub(crate) struct AskedTool {
 }
 
 /// How a program says that its turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum TurnEnding {
     Completed,
     Errored,

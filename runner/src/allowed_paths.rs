@@ -6,11 +6,13 @@
 //! system that its user may write, which is why an operator has to choose Landlock.
 
 use std::{
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
     thread,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     process::{Child, Command},
     runtime::Handle,
@@ -31,10 +33,12 @@ const DEVICES: &[&str] = &[
 ];
 
 /// The paths that a program may access, each with everything below it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AllowedPaths {
-    pub(crate) read: Vec<PathBuf>,
-    pub(crate) write: Vec<PathBuf>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowedPaths {
+    /// Paths to read.
+    pub read: Vec<OsString>,
+    /// Paths to read and to write.
+    pub write: Vec<OsString>,
 }
 
 impl AllowedPaths {
@@ -44,7 +48,7 @@ impl AllowedPaths {
         let hidden: Vec<PathBuf> = hidden.iter().cloned().chain(shared).collect();
         Self {
             read: all_below(Path::new("/"), &hidden),
-            write: DEVICES.iter().map(PathBuf::from).collect(),
+            write: DEVICES.iter().map(OsString::from).collect(),
         }
     }
 
@@ -139,7 +143,7 @@ fn on_own_thread<T: Send>(function: impl FnOnce() -> io::Result<T> + Send) -> io
 
 /// Returns paths that together contain the path and everything below it, without the hidden paths below it. If there are
 /// such paths, new files cannot be created next to them.
-fn all_below(path: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
+fn all_below(path: &Path, hidden: &[PathBuf]) -> Vec<OsString> {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let root = real(path);
     let hidden: Vec<PathBuf> = hidden
@@ -152,12 +156,12 @@ fn all_below(path: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-fn collect_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<PathBuf>) {
+fn collect_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<OsString>) {
     if hidden.iter().any(|hidden| path.starts_with(hidden)) {
         return;
     }
     if !hidden.iter().any(|hidden| hidden.starts_with(path)) {
-        found.push(path.to_owned());
+        found.push(path.into());
         return;
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {

@@ -214,7 +214,7 @@ impl Confinement {
     /// Returns the program in its view. `own` are directories and files that stay writable in any case. `login` is the
     /// file of a person's login, which is hidden from every other program.
     pub(crate) fn confine(&self, mut process: ProcessSpec, own: &[&Path], login: Option<&Path>) -> ProcessSpec {
-        process.environment.extend(self.identity.iter().cloned());
+        process.environment.extend(self.identity.clone());
         if self.means == Means::Nothing {
             return process;
         }
@@ -330,16 +330,13 @@ fn with_allowed_paths(
         Sandbox::FullAccess => AllowedPaths::writing(hidden),
         Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => AllowedPaths::reading(hidden),
     };
-    let variable = |name| {
-        let mut known = process.environment.iter().rev().filter(|(known, _)| known == name);
-        known.next().map(|(_, value)| PathBuf::from(value))
-    };
+    let variable = |name: &str| process.environment.get(name).map(PathBuf::from);
     // Bubblewrap puts an empty directory in place of a hidden one. Here a program needs another home.
     if let (Some(home), Some(own)) = (variable("HOME"), variable("TMPDIR"))
         && hidden.iter().any(|path| home.starts_with(path))
         && !layers.iter().any(|layer| home.starts_with(layer.path()))
     {
-        process.environment.push(("HOME".to_owned(), own.into()));
+        process.environment.insert("HOME".to_owned(), own.into());
     }
     for layer in layers {
         match layer {
@@ -485,7 +482,7 @@ mod tests {
     fn process() -> ProcessSpec {
         ProcessSpec {
             starts: vec!["/tmp/shim".into()],
-            ..ProcessSpec::new("agent", ["--fast"], "/w", Vec::new())
+            ..ProcessSpec::new("agent", ["--fast"], "/w", Environment::new())
         }
     }
 
@@ -522,12 +519,11 @@ mod tests {
         let home_of = |layers: &[Layer]| {
             let mut process = process();
             for (name, value) in [("HOME", "/scratch"), ("TMPDIR", "/scratch/t1")] {
-                process.environment.push((name.to_owned(), value.into()));
+                process.environment.insert(name.to_owned(), value.into());
             }
             let listed = with_allowed_paths(process, Sandbox::ReadOnly, layers.to_vec(), &["/scratch".into()]);
             assert!(listed.allowed.is_some());
-            let homes = listed.environment.into_iter().rfind(|(name, _)| name == "HOME");
-            homes.unwrap().1
+            listed.environment["HOME"].clone()
         };
         assert_eq!(home_of(&[]), "/scratch/t1");
         assert_eq!(home_of(&[Layer::Bind("/scratch".into())]), "/scratch");
@@ -549,7 +545,7 @@ mod tests {
                     layers: Vec::new(),
                     git: Vec::new(),
                     gaps: Vec::new(),
-                    identity: Vec::new(),
+                    identity: Environment::new(),
                     placeholders: Placeholders::default(),
                 };
                 let args = confinement.confine(process(), &[], Some(&login)).args;

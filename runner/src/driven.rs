@@ -10,14 +10,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tracing::debug;
-use troupe_proto::supervisor::v1::Input;
 
 use crate::{
-    agent::{Agent, AgentEvent, Boxed, InputError, InterruptMethod, StopOrder, Stopped},
+    agent::{Agent, AgentEvent, InputError, Order, StopOrder, Stopped},
     child::{Child, ChildEvent, ChildInput, ChildOutput, Line},
-    prompt::PreparedTurn,
     provider_access::{ProviderAccess, TrafficObserver},
-    tools::{ToolAnswer, ToolFailure},
 };
 
 /// Maximum number of orders that wait for a driver.
@@ -34,26 +31,6 @@ const MAX_STORED_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// Time for a program to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-
-/// An order of a thread to its program.
-#[derive(Clone, Debug)]
-pub(crate) enum Order {
-    /// Begin a turn.
-    Turn(PreparedTurn),
-    /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
-    Input { number: u32, input: Input },
-    /// The answer to a tool call.
-    ToolAnswered { id: String, answer: ToolAnswer },
-    /// The answer to a permission request.
-    Permitted {
-        id: String,
-        verdict: Result<(), ToolFailure>,
-    },
-    /// Explain to the model why a call was refused that the program answered itself.
-    Explain(String),
-    /// End the turn.
-    Interrupt,
-}
 
 /// A driver's end of the channels.
 pub(crate) struct DriverChannels {
@@ -134,101 +111,68 @@ impl Driven {
         self.traffic = Some(TrafficObserver::new(access));
         self
     }
-
-    fn order(&self, order: Order) -> Result<(), InputError> {
-        self.orders.try_send(order).map_err(|_| InputError)
-    }
 }
 
+#[tonic::async_trait]
 impl Agent for Driven {
-    fn give_turn(&mut self, turn: &PreparedTurn) -> Result<(), InputError> {
-        self.order(Order::Turn(turn.clone()))
+    fn give(&mut self, order: Order) -> Result<(), InputError> {
+        self.orders.try_send(order).map_err(|_| InputError)
     }
 
-    fn give_input(&mut self, number: u32, input: &Input) -> Result<(), InputError> {
-        self.order(Order::Input {
-            number,
-            input: input.clone(),
-        })
-    }
-
-    fn answer_tool(&mut self, call_id: &str, answer: &ToolAnswer) -> Result<(), InputError> {
-        self.order(Order::ToolAnswered {
-            id: call_id.to_owned(),
-            answer: answer.clone(),
-        })
-    }
-
-    fn explain(&mut self, text: &str) -> Result<(), InputError> {
-        self.order(Order::Explain(text.to_owned()))
-    }
-
-    fn permit(&mut self, ask_id: &str, verdict: &Result<(), ToolFailure>) -> Result<(), InputError> {
-        self.order(Order::Permitted {
-            id: ask_id.to_owned(),
-            verdict: verdict.clone(),
-        })
-    }
-
-    fn interrupt(&mut self, method: InterruptMethod) {
-        match (method, &self.child) {
-            (InterruptMethod::Signal, Some(child)) => child.interrupt(),
-            // A program that does not react receives a signal next. A remote agent is interrupted a second time, which
-            // ends the turn without it.
-            (InterruptMethod::Protocol | InterruptMethod::Signal, _) => drop(self.order(Order::Interrupt)),
+    fn signal(&mut self) {
+        match &self.child {
+            Some(child) => child.interrupt(),
+            // A remote agent is interrupted a second time, which ends the turn without it.
+            None => drop(self.give(Order::Interrupt)),
         }
     }
 
-    fn next_event(&mut self) -> Boxed<'_, AgentEvent> {
-        Box::pin(async {
-            let event = tokio::select! {
-                // Progress counts before the requests that led to it.
-                biased;
-                event = self.events.recv() => event,
-                event = next_of(&mut self.traffic) => return event,
-            };
-            // The channel ends only after the event that reports the program's end, or because of a defect.
-            let lost = match self.child {
-                Some(_) => "the runner lost hold of the program",
-                None => "the connection to the remote agent ended",
-            };
-            let event = event.unwrap_or_else(|| AgentEvent::Exited(lost.to_owned()));
-            if let Some(traffic) = &mut self.traffic
-                && event.is_progress()
-            {
-                traffic.note_progress();
-            }
-            event
-        })
+    async fn next_event(&mut self) -> AgentEvent {
+        let event = tokio::select! {
+            // Progress counts before the requests that led to it.
+            biased;
+            event = self.events.recv() => event,
+            event = next_of(&mut self.traffic) => return event,
+        };
+        // The channel ends only after the event that reports the program's end, or because of a defect.
+        let lost = match self.child {
+            Some(_) => "the runner lost hold of the program",
+            None => "the connection to the remote agent ended",
+        };
+        let event = event.unwrap_or_else(|| AgentEvent::Exited(lost.to_owned()));
+        if let Some(traffic) = &mut self.traffic
+            && event.is_progress()
+        {
+            traffic.note_progress();
+        }
+        event
     }
 
-    fn stop(self: Box<Self>, order: StopOrder) -> Boxed<'static, Stopped> {
-        Box::pin(async move {
-            let Self {
-                child,
-                orders,
-                events,
-                mut driver,
-                traffic: _traffic,
-            } = *self;
-            if let Some(child) = child {
-                // The program's input closes with the driver, which tells the program to exit.
-                driver.abort();
-                let _ = driver.await;
-                return child.stop(order).await;
-            }
-            // The driver cancels the running task, for a short time even if the thread does not wait for it.
-            drop((orders, events));
-            tokio::select! {
-                _ = &mut driver => {}
-                () = sleep(order.grace) => {}
-                () = order.kill.cancelled() => {}
-            }
-            Stopped {
-                detail: "the context of the remote agent was left".to_owned(),
-                killed: false,
-            }
-        })
+    async fn stop(self: Box<Self>, order: StopOrder) -> Stopped {
+        let Self {
+            child,
+            orders,
+            events,
+            mut driver,
+            traffic: _traffic,
+        } = *self;
+        if let Some(child) = child {
+            // The program's input closes with the driver, which tells the program to exit.
+            driver.abort();
+            let _ = driver.await;
+            return child.stop(order).await;
+        }
+        // The driver cancels the running task, for a short time even if the thread does not wait for it.
+        drop((orders, events));
+        tokio::select! {
+            _ = &mut driver => {}
+            () = sleep(order.grace) => {}
+            () = order.kill.cancelled() => {}
+        }
+        Stopped {
+            detail: "the context of the remote agent was left".to_owned(),
+            killed: false,
+        }
     }
 }
 

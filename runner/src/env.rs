@@ -27,7 +27,7 @@ pub(crate) const UNFINISHED: &str = "making";
 const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The variables of a program.
-pub(crate) type Environment = Vec<(String, OsString)>;
+pub(crate) type Environment = BTreeMap<String, OsString>;
 
 /// Returns the variables that every program inherits, and every subprocess of the runner.
 pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
@@ -42,7 +42,7 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
 /// token.
 pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
-    environment.push(("TMPDIR".to_owned(), launch.scratch.clone().into_os_string()));
+    environment.insert("TMPDIR".to_owned(), launch.scratch.clone().into_os_string());
     let resolved = &launch.resolved;
     let facts = [
         ("TROUPE_SESSION_ID", launch.session_id.clone()),
@@ -160,30 +160,21 @@ mod tests {
             _ => None,
         };
         let environment = environment(&launch, parent);
-        let value = |wanted: &str| {
-            environment
-                .iter()
-                .find(|(name, _)| name == wanted)
-                .map(|(_, value)| value)
-        };
-        assert_eq!(value("TROUPE_ENDPOINT"), Some(&OsString::from("https://proxy.example")));
-        assert_eq!(
-            value("TROUPE_PARAMETERS"),
-            Some(&OsString::from(r#"{"temperature":0.1}"#))
-        );
-        let names: Vec<_> = environment.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(environment["TROUPE_ENDPOINT"], "https://proxy.example");
+        assert_eq!(environment["TROUPE_PARAMETERS"], r#"{"temperature":0.1}"#);
+        let names: Vec<_> = environment.keys().collect();
         assert_eq!(
             names,
             [
                 "PATH",
                 "TMPDIR",
+                "TROUPE_AGENT_TYPE",
+                "TROUPE_DEPTH",
+                "TROUPE_ENDPOINT",
+                "TROUPE_GENERATION",
+                "TROUPE_PARAMETERS",
                 "TROUPE_SESSION_ID",
                 "TROUPE_THREAD_ID",
-                "TROUPE_GENERATION",
-                "TROUPE_DEPTH",
-                "TROUPE_AGENT_TYPE",
-                "TROUPE_ENDPOINT",
-                "TROUPE_PARAMETERS",
             ]
         );
     }

@@ -10,14 +10,14 @@ use tokio::{
     runtime::Builder,
     sync::{mpsc, oneshot},
 };
-use troupe_proto::supervisor::v1::{PromptExtent, ToolDescription, ToolUse};
+use troupe_proto::supervisor::v1::{ToolDescription, ToolUse};
 
 use crate::{
     a2a, acp,
-    agent::{AgentEvent, AskedTool, StartFailure},
+    agent::{AgentEvent, AskedTool, Order, StartFailure},
     child::FakeChild,
     claude, codex,
-    driven::{self, DriverChannels, Order, Program},
+    driven::{self, DriverChannels, Program},
     hook::{HookCall, HookServer},
     process,
     programs::Profile,
@@ -302,11 +302,7 @@ fn offered() -> ToolDescription {
 fn turn() -> PreparedTurn {
     PreparedTurn {
         number: 1,
-        extent: PromptExtent::Full,
-        blocks: Vec::new(),
-        inputs: Vec::new(),
-        completed: false,
-        repeats: false,
+        ..PreparedTurn::default()
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn run_unconfined<A: AsRef<OsStr>>(
 
 pub(crate) fn process<A: AsRef<OsStr>>(directory: &Path, args: impl IntoIterator<Item = A>) -> ProcessSpec {
     let mut environment = plain(|name| std::env::var_os(name));
-    environment.push(("GIT_TERMINAL_PROMPT".to_owned(), "0".into()));
+    environment.insert("GIT_TERMINAL_PROMPT".to_owned(), "0".into());
     environment.extend(std::env::var_os(SETTINGS).map(|place| (SETTINGS.to_owned(), place)));
     let mut all: Vec<OsString> = UNNEEDED.map(OsString::from).into();
     all.extend([OsString::from("-C"), directory.into()]);

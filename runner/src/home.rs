@@ -2,7 +2,7 @@
 //! only the linked login.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{OpenOptionsExt as _, symlink},
     path::{Path, PathBuf},
@@ -68,10 +68,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// link.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
-    match fs::remove_file(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
+    remove(&aside)?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
@@ -81,17 +78,19 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
 /// Reads a file that [`replace`] wrote. An agent may have replaced it with a link, a pipe, a device or a file of any
 /// size.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
-    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(how.cast_signed())
-        .open(path)?;
+    let file = open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = String::new();
     file.take(MAX_RECORD_BYTES).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Opens a file to read it. Does not follow a link, and does not wait for the other end of a pipe.
+fn open(path: &Path) -> io::Result<File> {
+    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    OpenOptions::new().read(true).custom_flags(how.cast_signed()).open(path)
 }
 
 /// Returns a program's environment: that of its thread with this home, the variables of its kind, and the variables that its
@@ -103,8 +102,7 @@ pub(crate) fn environment_in(
     program: &AgentProgram,
 ) -> Environment {
     let mut environment = environment(launch, |name| std::env::var_os(name));
-    environment.retain(|(name, _)| name != "HOME");
-    environment.push(("HOME".to_owned(), home.into()));
+    environment.insert("HOME".to_owned(), home.into());
     environment.extend(own.iter().map(|&(name, value)| (name.to_owned(), value.into())));
     add(&mut environment, &program.inherit, &program.environment);
     environment
@@ -112,12 +110,7 @@ pub(crate) fn environment_in(
 
 /// Returns the complete lines of a log after a position, and the position after them. An agent may have replaced the log.
 pub(crate) fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
-    let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(how.cast_signed())
-        .open(log)
-        .ok()?;
+    let mut file = open(log).ok()?;
     let found = file.metadata().ok()?;
     // A log that was replaced may be shorter.
     let from = if found.len() < from { 0 } else { from };

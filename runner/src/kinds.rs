@@ -14,7 +14,7 @@ use crate::{
     config::RunnerConfig,
     confinement::{self, Means},
     process::ProcessKind,
-    programs::{ModelChoice, Program, ProgramKind, Programs},
+    programs::{Program, ProgramKind, Programs},
 };
 
 /// What a runner can execute.
@@ -27,25 +27,29 @@ pub(crate) struct Kinds {
 /// The program and model of a thread.
 pub(crate) struct Role {
     pub(crate) kind: Arc<dyn AgentKind>,
-    pub(crate) model: ModelChoice,
+    /// `None`: the program's own default.
+    pub(crate) model: Option<String>,
     /// The credentials in the program's environment.
     pub(crate) secrets: Vec<String>,
 }
 
 impl Kinds {
     pub(crate) fn new(config: &RunnerConfig) -> Self {
-        let kind = |kind: &ProgramKind| -> Arc<dyn AgentKind> {
-            match kind {
-                ProgramKind::Process(program) => Arc::new(ProcessKind::new(program.clone())),
-                ProgramKind::Codex(program) => Arc::new(CodexKind::new(program.clone(), config.hook.clone())),
-                ProgramKind::Claude(program) => Arc::new(ClaudeKind::new(program.clone())),
-                ProgramKind::Acp(program) => Arc::new(AcpKind::new(program.clone(), config.hook.first().cloned())),
-                ProgramKind::A2a(program) => Arc::new(A2aKind::new(program.clone())),
+        let kind = |program: Program| -> Arc<dyn AgentKind> {
+            match program.kind {
+                ProgramKind::Process(program) => Arc::new(ProcessKind { program }),
+                ProgramKind::Codex(program) => Arc::new(CodexKind::new(program, config.hook.clone())),
+                ProgramKind::Claude(program) => Arc::new(ClaudeKind { program }),
+                ProgramKind::Acp(program) => Arc::new(AcpKind {
+                    program,
+                    shim: config.hook.first().cloned(),
+                }),
+                ProgramKind::A2a(program) => Arc::new(A2aKind { program }),
             }
         };
         let programs = config.programs.clone();
         Self {
-            kinds: programs.all().iter().map(|program| kind(&program.kind)).collect(),
+            kinds: programs.all().iter().cloned().map(kind).collect(),
             programs,
         }
     }
@@ -136,7 +140,7 @@ mod tests {
                 ..ResolvedSpawn::default()
             })
         };
-        assert_eq!(of("anthropic").ok().map(|role| role.model), Some(ModelChoice::Default));
+        assert_eq!(of("anthropic").ok().map(|role| role.model), Some(None));
         assert_eq!(
             of("openai").ok().map(|role| role.kind.describe().kind),
             Some("codex".to_owned())

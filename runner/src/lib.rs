@@ -78,8 +78,8 @@ pub use config::{Ended, RunnerConfig, Timing};
 pub use confinement_table::confinement_table;
 pub use error::RunnerError;
 pub use programs::{
-    A2aBinding, A2aProgram, AcpProgram, AgentProgram, Enforcement, ModelChoice, ProcessProgram, Profile, Program,
-    ProgramKind, Programs, ProgramsError,
+    A2aBinding, A2aProgram, AcpProgram, AgentProgram, ProcessProgram, Profile, Program, ProgramKind, Programs,
+    ProgramsError,
 };
 use svc_kit::limits::Area;
 use tokio_util::sync::CancellationToken;

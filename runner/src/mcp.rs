@@ -24,10 +24,11 @@ use troupe_proto::{MAX_MESSAGE_BYTES, reason::Reason, supervisor::v1::ToolDescri
 use crate::{
     bearer::Bearer,
     recorder::Recorder,
+    redact::MAX_NAME_CHARS,
     text::one_line,
     tool_hints,
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure, Toolbox, schema},
+    tools::{ToolAnswer, ToolFailure, Toolbox, answer_text, schema},
 };
 
 /// The server's name.
@@ -36,8 +37,6 @@ const NAME: &str = "troupe";
 const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names their roles, spawn_agent starts one on \
                             a task, wait answers when one has settled, send_input gives it more to do, close_agent ends \
                             it. They run beside you; wait for what they found before you rely on it.";
-/// Maximum length of an unknown tool's name in an error text, in characters.
-const MAX_NAME_CHARS: usize = 128;
 
 /// Returns whether the tool of that name has annotations for MCP clients.
 #[must_use]
@@ -259,9 +258,10 @@ fn described(tool: ToolDescription) -> Tool {
 }
 
 fn result_of(answer: &ToolAnswer) -> CallToolResult {
+    let content = vec![ContentBlock::text(answer_text(answer))];
     match answer {
-        Ok(value) => CallToolResult::success(vec![ContentBlock::text(value.to_string())]),
-        Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_json().to_string())]),
+        Ok(_) => CallToolResult::success(content),
+        Err(_) => CallToolResult::error(content),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// One attempt to execute a thread. Commands and reports of another attempt are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Attempt {
     pub(crate) thread_id: String,
     pub(crate) generation: u32,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tool_policy::{Layer, MatchMode, Policy, PolicyError};
+use tool_policy::{Layer, MatchMode, Policy};
 use troupe_proto::common::v1::{self as common, ToolPolicy};
 
-use crate::text::one_line;
+use crate::{agent::StartFailure, text::one_line};
 
 /// Maximum length of a displayed parameter value, in characters.
 const MAX_VALUE_CHARS: usize = 80;
@@ -16,7 +16,7 @@ const MAX_VALUE_CHARS: usize = 80;
 /// # Errors
 ///
 /// A pattern is invalid. The thread must not start.
-pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
+pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, StartFailure> {
     let layers = policy.layers.iter().map(|layer| {
         let mode = match common::MatchMode::try_from(layer.r#match) {
             Ok(common::MatchMode::Glob | common::MatchMode::Unspecified) => MatchMode::Glob,
@@ -31,7 +31,7 @@ pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, PolicyError> {
             deny: layer.deny_list.clone(),
         }
     });
-    Policy::compile(layers.collect())
+    Policy::compile(layers.collect()).map_err(|error| StartFailure::not_enforceable(error.to_string()))
 }
 
 /// Returns the policy of a layer of globs.

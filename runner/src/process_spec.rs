@@ -48,7 +48,7 @@ impl ProcessSpec {
     #[cfg(test)]
     pub(crate) fn shell(script: &str) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        Self::new("/bin/sh", ["-c", script], "/", vec![("PATH".to_owned(), path)])
+        Self::new("/bin/sh", ["-c", script], "/", [("PATH".to_owned(), path)].into())
     }
 }
 

@@ -325,8 +325,7 @@ async fn sandbox_of(program: &Program, may_use_landlock: bool, warnings: &mut Ve
 
 async fn version_of(agent: &AgentProgram, home: &Path) -> Result<String, String> {
     let mut environment = plain(|name| std::env::var_os(name));
-    environment.retain(|(name, _)| name != "HOME");
-    environment.push(("HOME".to_owned(), home.into()));
+    environment.insert("HOME".to_owned(), home.into());
     let path = agent.environment.get("PATH");
     environment.extend(path.map(|path| ("PATH".to_owned(), path.into())));
     let process = ProcessSpec::new(&agent.command, ["--version"], home, environment);

@@ -113,8 +113,8 @@ pub struct Program {
     pub providers: Vec<String>,
     /// The models that it can use; empty: any.
     pub models: Vec<GlobMatcher>,
-    /// The models that replace the models of roles, the most specific pattern first.
-    pub aliases: Vec<(GlobMatcher, ModelChoice)>,
+    /// The models that replace the models of roles, the most specific pattern first. `None`: the program's own default.
+    pub aliases: Vec<(GlobMatcher, Option<String>)>,
 }
 
 /// A program that speaks the line protocol of `docs/process-protocol.md`.
@@ -130,8 +130,8 @@ pub struct ProcessProgram {
     pub environment: BTreeMap<String, String>,
     /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
     pub confine: bool,
-    /// The restrictions that its operator guarantees.
-    pub enforces: Enforcement,
+    /// Whether its operator guarantees that it does not write where a READ_ONLY thread must not.
+    pub holds_read_only: bool,
 }
 
 impl ProcessProgram {
@@ -144,46 +144,7 @@ impl ProcessProgram {
             inherit: Vec::new(),
             environment: BTreeMap::new(),
             confine: false,
-            enforces: Enforcement::default(),
-        }
-    }
-}
-
-/// The restrictions that a kind of program enforces. A runner rejects threads whose policy needs more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enforcement {
-    /// Whether every tool of the program goes through the runner. The operator guarantees this. Nothing prevents a
-    /// program from doing directly what a tool would do.
-    pub tools: bool,
-    /// Whether the program cannot write where a READ_ONLY thread must not.
-    pub read_only: bool,
-}
-
-impl Default for Enforcement {
-    fn default() -> Self {
-        Self {
-            tools: true,
-            read_only: false,
-        }
-    }
-}
-
-/// A model in a program's format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ModelChoice {
-    /// The program's own default.
-    Default,
-    /// A model with this name.
-    Named(String),
-}
-
-impl ModelChoice {
-    /// Returns the model's name. `None`: the program's own default.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::Default => None,
-            Self::Named(name) => Some(name),
+            holds_read_only: false,
         }
     }
 }
@@ -433,7 +394,7 @@ impl Program {
     ///
     /// Never: the pattern is valid.
     pub fn with_model(mut self, model: &str) -> Result<Self, globset::Error> {
-        self.aliases = vec![(Glob::new("*")?.compile_matcher(), ModelChoice::of(model.to_owned()))];
+        self.aliases = vec![(Glob::new("*")?.compile_matcher(), alias(model))];
         Ok(self)
     }
 
@@ -445,14 +406,12 @@ impl Program {
         has_provider && has_model
     }
 
-    /// Returns the program's model for the model that a role names.
+    /// Returns the program's model for the model that a role names. `None`: the program's own default.
     #[must_use]
-    pub fn model_for(&self, model: &str) -> ModelChoice {
-        let alias = self.aliases.iter().find(|(pattern, _)| pattern.is_match(model));
-        match alias {
-            Some((_, choice)) => choice.clone(),
-            None if model.is_empty() => ModelChoice::Default,
-            None => ModelChoice::Named(model.to_owned()),
+    pub fn model_for(&self, model: &str) -> Option<String> {
+        match self.aliases.iter().find(|(pattern, _)| pattern.is_match(model)) {
+            Some((_, alias)) => alias.clone(),
+            None => Some(model.to_owned()).filter(|model| !model.is_empty()),
         }
     }
 }
@@ -583,7 +542,7 @@ impl Entry {
         let models = models.collect::<Result<_, _>>()?;
         let aliases = self.model_aliases.iter();
         let mut aliases = aliases
-            .map(|(from, to)| Ok((pattern("model_aliases", from)?, ModelChoice::of(to.clone()))))
+            .map(|(from, to)| Ok((pattern("model_aliases", from)?, alias(to))))
             .collect::<Result<Vec<_>, ProgramsError>>()?;
         // A name is more specific than a pattern, and a longer pattern more than a shorter one.
         let breadth = |pattern: &GlobMatcher| {
@@ -638,10 +597,7 @@ impl Entry {
                 inherit: with_base_urls(self.inherit.unwrap_or_default()),
                 environment: self.environment,
                 confine: self.confine,
-                enforces: Enforcement {
-                    read_only: self.holds_read_only,
-                    ..Enforcement::default()
-                },
+                holds_read_only: self.holds_read_only,
             }),
         })
     }
@@ -686,14 +642,9 @@ impl Entry {
     }
 }
 
-impl ModelChoice {
-    fn of(text: String) -> Self {
-        if text == DEFAULT_MODEL {
-            Self::Default
-        } else {
-            Self::Named(text)
-        }
-    }
+/// Returns the model of an alias. `None`: the program's own default.
+fn alias(model: &str) -> Option<String> {
+    (model != DEFAULT_MODEL).then(|| model.to_owned())
 }
 
 #[cfg(test)]
@@ -772,12 +723,12 @@ programs:
     fn most_specific_alias_renames_model() {
         let programs = programs();
         let [codex, claude, _] = programs.all() else { panic!() };
-        let named = |name: &str| ModelChoice::Named(name.to_owned());
+        let named = |name: &str| Some(name.to_owned());
         assert_eq!(claude.model_for("gpt-5.5"), named("sonnet"));
         assert_eq!(claude.model_for("gpt-6"), named("opus"));
-        assert_eq!(claude.model_for("anything"), ModelChoice::Default);
+        assert_eq!(claude.model_for("anything"), None);
         assert_eq!(codex.model_for("gpt-5.5"), named("gpt-5.5"));
-        assert_eq!(codex.model_for(""), ModelChoice::Default);
+        assert_eq!(codex.model_for(""), None);
     }
 
     #[test]
@@ -795,7 +746,7 @@ programs:
         assert_eq!(codex.command, Path::new("codex"));
         assert!(codex.inherit.iter().any(|name| name == "OPENAI_API_KEY"));
         assert_eq!(claude.inherit, ["MY_KEY"]);
-        assert!(process.enforces.read_only && process.args == ["--fast"]);
+        assert!(process.holds_read_only && process.args == ["--fast"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) const REPEATED: &str = "An earlier attempt at this was interrupted. L
                         instead of doing it again.";
 
 /// A turn in the form that the program receives.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PreparedTurn {
     pub(crate) number: u32,
     pub(crate) extent: PromptExtent,

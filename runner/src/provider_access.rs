@@ -162,7 +162,7 @@ impl ProviderAccess {
             let (variable, default) = CLAUDE_ADDRESS;
             let address = value(environment, variable).unwrap_or_else(|| default.to_owned());
             if let Some(url) = access.reach_with(&address, &CLAUDE_KEYS, environment).await {
-                replace(environment, variable, url);
+                environment.insert(variable.to_owned(), url.into());
             }
         } else if !has_key && (program.login.is_some() || is_other) {
             access.gaps.push(UNCOUNTED.to_owned());
@@ -179,7 +179,7 @@ impl ProviderAccess {
         if has_key && !has_own_route(environment) {
             let address = value(environment, GEMINI_ENDPOINT).unwrap_or_else(|| GEMINI_URL.to_owned());
             if let Some(url) = access.reach_with(&address, &[GEMINI_KEY], environment).await {
-                replace(environment, GEMINI_ENDPOINT, url);
+                environment.insert(GEMINI_ENDPOINT.to_owned(), url.into());
             }
         } else if !has_key {
             access.gaps.push(UNCOUNTED.to_owned());
@@ -270,7 +270,7 @@ impl ProviderAccess {
             .unzip();
         let (url, placeholders) = self.reach(address, keys).await?;
         for (name, placeholder) in names.into_iter().zip(placeholders) {
-            replace(environment, name, placeholder);
+            environment.insert(name.to_owned(), placeholder.into());
         }
         Some(url)
     }
@@ -300,14 +300,13 @@ impl ProviderAccess {
     /// Notes the variables that still hold a key.
     fn note_visible(&mut self, environment: &Environment, is_key: impl Fn(&str) -> bool) {
         let is_held = |value: &str| value.is_empty() || self.placeholders.contains(value);
-        let visible: BTreeSet<&str> = environment
+        let visible: Vec<&str> = environment
             .iter()
             .filter(|(name, value)| is_key(name) && !is_held(&value.to_string_lossy()))
             .map(|(name, _)| name.as_str())
             .collect();
         if !visible.is_empty() {
-            let names: Vec<&str> = visible.into_iter().collect();
-            let gap = format!("its commands can read {} in their environment", names.join(", "));
+            let gap = format!("its commands can read {} in their environment", visible.join(", "));
             self.gaps.push(gap);
         }
     }
@@ -354,15 +353,10 @@ fn has_own_route(environment: &Environment) -> bool {
     })
 }
 
-/// Returns the effective value: the last one.
+/// Returns the value of a variable, if it is not empty.
 fn value(environment: &Environment, name: &str) -> Option<String> {
-    let (_, value) = environment.iter().rfind(|(known, _)| known == name)?;
-    Some(value.to_str()?.to_owned()).filter(|value| !value.is_empty())
-}
-
-fn replace(environment: &mut Environment, name: &str, value: String) {
-    environment.retain(|(known, _)| known != name);
-    environment.push((name.to_owned(), value.into()));
+    let value = environment.get(name)?.to_str()?;
+    Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
 /// Returns the address of an OpenCode provider: the configured one, or that of a well-known provider. `None`: unknown.
@@ -522,7 +516,7 @@ mod tests {
         }
 
         let mut config = json!({"provider": {"r": {"npm": "x", "options": {"apiKey": "secret"}}}});
-        let access = ProviderAccess::of_opencode(&program(None), Some("r"), &mut config, &mut Vec::new()).await;
+        let access = ProviderAccess::of_opencode(&program(None), Some("r"), &mut config, &mut Environment::new()).await;
         let gaps: Vec<String> = access.gaps().collect();
         assert!(gaps.len() == 1 && gaps[0].contains("provider \"r\""), "{gaps:?}");
     }
@@ -575,7 +569,7 @@ mod tests {
         assert!(login_key_of_codex(&program(None), settings.as_object().unwrap(), &given).is_none());
 
         let mut config = Map::new();
-        let access = ProviderAccess::of_codex(&program(Some("/login")), &mut config, &mut Vec::new()).await;
+        let access = ProviderAccess::of_codex(&program(Some("/login")), &mut config, &mut Environment::new()).await;
         let gaps: Vec<String> = access.gaps().collect();
         assert_eq!(
             (gaps, config.len()),

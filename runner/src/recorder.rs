@@ -14,7 +14,7 @@ use crate::{
     redact,
     text::cut,
     tool_line::ToolCall,
-    tools::{ToolAnswer, Toolbox},
+    tools::{ToolAnswer, Toolbox, answer_text},
 };
 
 /// Maximum number of entries that wait, and of entries of a batch.
@@ -73,10 +73,7 @@ impl Recorder {
 
     /// Records the result of a call.
     pub(crate) async fn result(&self, call: RecordedCall, answer: &ToolAnswer) {
-        let text = match answer {
-            Ok(value) => value.to_string(),
-            Err(failure) => failure.to_json().to_string(),
-        };
+        let text = answer_text(answer);
         self.record(TranscriptEntry {
             kind: TranscriptKind::ToolResult.into(),
             tool_result: Some(TranscriptToolResult {

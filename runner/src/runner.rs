@@ -3,22 +3,24 @@
 
 use std::{convert::Infallible, future::pending, mem, pin::pin, time::Duration};
 
+use svc_kit::outgoing::Backoff;
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use troupe_proto::supervisor::v1::{AttachRequest, RunnerHeartbeat, attach_request::Message};
 
 use crate::{
-    backoff::Backoff,
+    backoff,
     config::{Ended, RunnerConfig},
     error::RunnerError,
     link::{Link, LinkError, Supervisor},
     outbox::Attempt,
     runner_state::{Flow, RunnerState},
     thread::ThreadEvent,
+    timer::at,
 };
 
 /// Maximum number of thread events that wait for the loop.
@@ -99,7 +101,7 @@ impl Runner {
     /// wait longer than its lease for a supervisor: its threads are settled or placed elsewhere by then.
     async fn attach_until(&mut self, mut link: Option<Link>, end: impl Future<Output = ()>) -> AttachEnd {
         let mut end = pin!(end);
-        let mut backoff = Backoff::new();
+        let mut backoff = backoff::new();
         let mut delay = Duration::ZERO;
         loop {
             let lease_end = self.state.is_draining().then(|| Instant::now() + self.lease);
@@ -128,8 +130,8 @@ impl Runner {
                 Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
                 Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
             }
-            if since.elapsed() >= Backoff::steady_after() {
-                backoff.reset();
+            if since.elapsed() >= backoff::LONGEST {
+                backoff = backoff::new();
             }
             delay = backoff.next_delay();
         }
@@ -258,14 +260,6 @@ impl Runner {
                 link = None;
             }
         }
-    }
-}
-
-/// Waits until that time, or forever.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
     }
 }
 

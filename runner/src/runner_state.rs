@@ -87,14 +87,8 @@ struct Held {
     generation: u32,
     /// The last dispatched turn.
     turn: u32,
-    state: State,
-}
-
-enum State {
-    /// The thread has a task.
-    Live(ThreadHandle),
-    /// The thread's program is gone, and its last reports are not durable yet.
-    Ended,
+    /// The thread's task. `None`: its program is gone, and its last reports are not durable yet.
+    task: Option<ThreadHandle>,
 }
 
 impl Held {
@@ -312,7 +306,7 @@ impl RunnerState {
         let held = Held {
             generation: attempt.generation,
             turn,
-            state: State::Live(handle),
+            task: Some(handle),
         };
         self.threads.insert(attempt.thread_id, held);
     }
@@ -403,7 +397,7 @@ impl RunnerState {
                     Command::Turn(turn) => turn.turn,
                     Command::Input(_) | Command::Interrupt { .. } | Command::Shutdown(_) | Command::RunnerStops(_) => 0,
                 };
-                if let State::Live(thread) = &held.state
+                if let Some(thread) = &held.task
                     && !thread.command(command)
                 {
                     // Not acknowledged, so the supervisor sends it again.
@@ -449,7 +443,7 @@ impl RunnerState {
         let held = Held {
             generation: attempt.generation,
             turn: 0,
-            state: State::Ended,
+            task: None,
         };
         self.threads.insert(attempt.thread_id.clone(), held);
     }
@@ -475,7 +469,7 @@ impl RunnerState {
         };
         match event {
             ThreadEvent::Gone => {
-                held.state = State::Ended;
+                held.task = None;
                 self.remove_if_ended(attempt);
             }
             ThreadEvent::Refused(failure) => {
@@ -490,7 +484,7 @@ impl RunnerState {
                 // The last report of a thread. Its slot is free when the supervisor receives the report, before the
                 // task has ended.
                 if matches!(kind, Kind::Stopped(_)) {
-                    held.state = State::Ended;
+                    held.task = None;
                 }
                 if matches!(&kind, Kind::TurnEnded(ended) if ended.runner_stopped) {
                     self.interrupted.insert(attempt.thread_id.clone());
@@ -543,7 +537,7 @@ impl RunnerState {
         let ended = self
             .threads
             .get(&attempt.thread_id)
-            .is_some_and(|held| held.generation == attempt.generation && matches!(held.state, State::Ended));
+            .is_some_and(|held| held.generation == attempt.generation && held.task.is_none());
         if ended && self.outbox.is_clear(attempt) && self.transcripts.is_clear(attempt) {
             self.threads.remove(&attempt.thread_id);
             self.forget(attempt);
@@ -565,7 +559,7 @@ impl RunnerState {
     }
 
     fn stop_thread(&mut self, attempt: Attempt, held: Held) {
-        if let State::Live(thread) = held.state {
+        if let Some(thread) = held.task {
             self.leaving.insert(attempt, thread.abandon());
         }
     }
@@ -629,7 +623,7 @@ impl RunnerState {
     /// open and report how their turns ended.
     pub(crate) fn interrupt_all(&self, grace: Duration) {
         for (thread_id, held) in &self.threads {
-            let State::Live(thread) = &held.state else { continue };
+            let Some(thread) = &held.task else { continue };
             let stop = Shutdown {
                 policy: ClosePolicy::Terminate,
                 grace,
@@ -671,10 +665,7 @@ impl RunnerState {
     }
 
     fn live(&self) -> usize {
-        self.threads
-            .values()
-            .filter(|held| matches!(held.state, State::Live(_)))
-            .count()
+        self.threads.values().filter(|held| held.task.is_some()).count()
     }
 }
 

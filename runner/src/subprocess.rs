@@ -238,7 +238,7 @@ mod tests {
             let output = output.map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(output.as_deref().map_err(String::as_str), expected, "{script}");
         }
-        let nowhere = ProcessSpec::new("/nowhere/it", [""; 0], "/", Vec::new());
+        let nowhere = ProcessSpec::new("/nowhere/it", [""; 0], "/", Default::default());
         let why = output_of("it", nowhere, LIMITS).await.unwrap_err();
         assert!(why.starts_with("it cannot be run: "), "{why}");
     }

@@ -53,6 +53,19 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     start
 }
 
+/// Returns bytes for a URL. All except ASCII letters, digits and those in `kept` are percent-encoded.
+pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
+    let mut encoded = String::new();
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
 /// Returns the beginning of the text, at most `max` bytes of whole characters.
 pub(crate) fn start(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max.min(text.len()))]

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsStr,
-    fmt, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -17,10 +17,9 @@ use crate::{confined_git::Git, env::UNFINISHED, git::run_unconfined, home};
 const SUBMODULE: &str = "160000 ";
 
 /// When a thread's worktree is removed with the thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorktreeCleanup {
     /// If it contains no changes.
-    #[default]
     Unchanged,
     /// Regardless of its content.
     Always,
@@ -38,16 +37,6 @@ impl FromStr for WorktreeCleanup {
             "never" => Ok(Self::Never),
             _ => Err("expected unchanged, always or never".to_owned()),
         }
-    }
-}
-
-impl fmt::Display for WorktreeCleanup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unchanged => "unchanged",
-            Self::Always => "always",
-            Self::Never => "never",
-        })
     }
 }
 
@@ -361,9 +350,9 @@ mod tests {
         fs::write(top.join("a/file"), "two\n").unwrap();
         assert_eq!(tree.close(WorktreeCleanup::Always).await, Ok(CleanupOutcome::Removed));
         assert!(!top.exists());
-        for word in ["unchanged", "always", "never"] {
-            assert_eq!(word.parse::<WorktreeCleanup>().unwrap().to_string(), word);
-        }
+        assert_eq!("unchanged".parse::<WorktreeCleanup>(), Ok(WorktreeCleanup::Unchanged));
+        assert_eq!("always".parse::<WorktreeCleanup>(), Ok(WorktreeCleanup::Always));
+        assert_eq!("never".parse::<WorktreeCleanup>(), Ok(WorktreeCleanup::Never));
         assert!("sometimes".parse::<WorktreeCleanup>().is_err());
     }
 

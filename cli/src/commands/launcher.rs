@@ -10,7 +10,7 @@ use std::{
 use svc_kit::shutdown::Signals;
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
-use troupe_runner::launcher::{self, Restriction};
+use troupe_runner::launcher::{self, AllowedPaths};
 
 use crate::{
     error::{Error, Result},
@@ -86,11 +86,11 @@ pub(crate) fn launch(args: LaunchArgs) -> ExitCode {
 fn launched(args: LaunchArgs) -> io::Result<u8> {
     let mut program = args.program.into_iter();
     let command = program.next().unwrap_or_default();
-    let restriction = args.restricted.then_some(Restriction {
+    let allowed = args.restricted.then_some(AllowedPaths {
         read: args.read,
         write: args.write,
     });
     // It waits for as long as the program runs, so it has to be small.
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(launcher::run(&args.socket, command, program.collect(), restriction))
+    runtime.block_on(launcher::run(&args.socket, command, program.collect(), allowed))
 }

@@ -26,7 +26,7 @@ use troupe_client::{
     Service,
     token::{Origin, Token},
 };
-use troupe_runner::{Enforcement, ProcessProgram, RunnerConfig, RunnerError, launcher, program_check::ProgramReport};
+use troupe_runner::{ProcessProgram, RunnerConfig, RunnerError, launcher, program_check::ProgramReport};
 
 use crate::{
     context::Context,
@@ -216,10 +216,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let token = context.global.settings().token(address.host())?;
     let programs = match args.program.split_first() {
         Some((command, rest)) => ProcessProgram {
-            enforces: Enforcement {
-                read_only: args.holds_read_only,
-                ..Enforcement::default()
-            },
+            holds_read_only: args.holds_read_only,
             ..ProcessProgram::new(command, rest.iter().cloned())
         }
         .into(),

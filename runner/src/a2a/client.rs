@@ -20,7 +20,7 @@ use crate::{
     http_client::{ExchangeError, exchange},
     programs::{A2aBinding, A2aProgram},
     redact,
-    text::one_line,
+    text::{one_line, percent_encoded},
 };
 
 /// Maximum size of a response and of an event, and of a card, in bytes.
@@ -360,14 +360,7 @@ fn encode(interface: &Interface, operation: Operation<'_>) -> Result<(Method, St
 
 /// Returns a text as a segment of a path.
 fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => escaped.push(byte.into()),
-            byte => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
+    percent_encoded(text.as_bytes(), b"-_~")
 }
 
 /// Returns the result of a response, or its error.

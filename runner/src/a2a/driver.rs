@@ -19,7 +19,7 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 use sha2::{Digest as _, Sha256};
-use svc_kit::private_file;
+use svc_kit::{outgoing::Backoff, private_file};
 use tokio::{
     sync::mpsc,
     task::spawn_blocking,
@@ -37,9 +37,9 @@ use super::{
     task::RemoteTask,
 };
 use crate::{
-    agent::{AgentEvent, TurnEnding},
-    backoff::Backoff,
-    driven::{DriverChannels, Order},
+    agent::{AgentEvent, Order, TurnEnding},
+    backoff,
+    driven::DriverChannels,
     input,
     programs::A2aBinding,
     prompt::{PreparedTurn, REPEATED, assignment},
@@ -113,6 +113,7 @@ pub(super) struct Driver {
     pub(super) has_lost_context: bool,
     pub(super) interface: Option<Interface>,
     pub(super) task: RemoteTask,
+    pub(super) events: mpsc::Sender<AgentEvent>,
 }
 
 /// How a turn ended.
@@ -128,32 +129,27 @@ impl Driver {
         if self.has_lost_context {
             channels.report_context_lost("the runner has no context of it").await;
         }
-        let DriverChannels { mut orders, events } = channels;
+        let mut orders = channels.orders;
         while let Some(order) = orders.recv().await {
             let Order::Turn(turn) = order else { continue };
-            let outcome = self.turn(&turn, &mut orders, &events).await;
+            let outcome = self.turn(&turn, &mut orders).await;
             let ended = |ending, message| AgentEvent::TurnEnded { ending, message };
             let event = match outcome {
                 Outcome::Ended(ending, message) => ended(ending, message),
-                Outcome::Asks(question) => match ask(&question, &mut orders, &events).await {
+                Outcome::Asks(question) => match self.ask(&question, &mut orders).await {
                     Ok(()) => ended(TurnEnding::Completed, question),
                     Err(()) => ended(TurnEnding::Interrupted, question),
                 },
             };
-            emit(&events, event).await;
+            self.emit(event).await;
         }
     }
 
     /// Works on a turn. The first interruption cancels the task, the second one does not wait for the agent.
-    async fn turn(
-        &mut self,
-        turn: &PreparedTurn,
-        orders: &mut mpsc::Receiver<Order>,
-        events: &mpsc::Sender<AgentEvent>,
-    ) -> Outcome {
+    async fn turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
-        let mut work = pin!(self.work(turn, &cancel, events));
+        let mut work = pin!(self.work(turn, &cancel));
         loop {
             tokio::select! {
                 outcome = &mut work => return outcome,
@@ -174,13 +170,33 @@ impl Driver {
         }
     }
 
-    async fn work(
-        &mut self,
-        turn: &PreparedTurn,
-        cancel: &CancellationToken,
-        events: &mpsc::Sender<AgentEvent>,
-    ) -> Outcome {
-        let worked = Box::pin(self.try_work(turn, cancel, events)).await;
+    /// Passes a question on to the thread's parent. The answer is the next input. An error means an interruption.
+    async fn ask(&self, question: &str, orders: &mut mpsc::Receiver<Order>) -> Result<(), ()> {
+        let args = Map::from_iter([("question".to_owned(), json!(question))]);
+        let call = ToolCall {
+            id: QUESTION.to_owned(),
+            name: "ask_parent".to_owned(),
+            args,
+            warning: None,
+        };
+        self.emit(AgentEvent::ToolCalled(call)).await;
+        loop {
+            match orders.recv().await {
+                // Without the tool, the message of the turn is the question.
+                Some(Order::ToolAnswered { id, .. }) if id == QUESTION => return Ok(()),
+                Some(Order::Interrupt) | None => return Err(()),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Reports an event. No receiver exists while the thread ends.
+    async fn emit(&self, event: AgentEvent) {
+        let _ = self.events.send(event).await;
+    }
+
+    async fn work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Outcome {
+        let worked = Box::pin(self.try_work(turn, cancel)).await;
         let is_over = worked.is_ok();
         let secrets = self.client.secrets().await;
         let agent = format!("the remote agent {}", self.client.authority());
@@ -189,7 +205,7 @@ impl Driver {
             Err(fault) => Outcome::Ended(TurnEnding::Errored, redacted(&format!("{agent}: {fault}"), &secrets)),
         };
         for event in self.task.settle() {
-            emit(events, event).await;
+            self.emit(event).await;
         }
         let waits = matches!(self.task.state(), TaskState::InputRequired | TaskState::AuthRequired);
         self.record.asks = waits && !self.record.task.is_empty() && self.record.task == self.task.id;
@@ -198,19 +214,14 @@ impl Driver {
         outcome
     }
 
-    async fn try_work(
-        &mut self,
-        turn: &PreparedTurn,
-        cancel: &CancellationToken,
-        events: &mpsc::Sender<AgentEvent>,
-    ) -> Result<(), Fault> {
+    async fn try_work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Result<(), Fault> {
         let started = Instant::now();
-        let mut backoff = Backoff::new();
+        let mut backoff = backoff::new();
         if self.interface.is_none() {
             let interface = loop {
                 match self.client.interface(self.binding).await {
                     Err(fault) if fault.may_pass() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() => {
-                        self.wait(&fault, &mut backoff, cancel, events).await;
+                        self.wait(&fault, &mut backoff, cancel).await;
                     }
                     selected => break selected?,
                 }
@@ -222,8 +233,8 @@ impl Driver {
         let is_again = !self.record.ended && !inputs.is_empty() && self.record.inputs == inputs;
         let is_known = !self.record.task.is_empty();
         let is_open = !self.record.ended || (self.record.asks && self.task.id != self.record.task);
-        if is_known && is_open && self.resume(is_again, cancel, events).await? {
-            return self.follow(None, cancel, events).await;
+        if is_known && is_open && self.resume(is_again, cancel).await? {
+            return self.follow(None, cancel).await;
         }
         let is_resent = is_again && is_known && !self.record.asks;
         if !is_again {
@@ -242,7 +253,7 @@ impl Driver {
             let request = self.request(turn, is_resent).await;
             match self.send(&request).await {
                 Err(fault @ Fault::Unsent(_)) if started.elapsed() < REACH_WITHIN => {
-                    self.wait(&fault, &mut backoff, cancel, events).await;
+                    self.wait(&fault, &mut backoff, cancel).await;
                 }
                 Err(Fault::Lost(why)) => {
                     return Err(Fault::Refused(format!(
@@ -252,7 +263,7 @@ impl Driver {
                 // The question is obsolete.
                 Err(Fault::Refused(_) | Fault::NotFound(_)) if self.record.asks => self.record.asks = false,
                 Err(Fault::Refused(why) | Fault::NotFound(why)) if self.record.has_context() => {
-                    self.lose_context(&why, events).await;
+                    self.lose_context(&why).await;
                 }
                 reply => break reply?,
             }
@@ -264,31 +275,26 @@ impl Driver {
         let stream = match reply {
             Reply::Events(stream) => Some(stream),
             Reply::Value(payload) => {
-                self.apply(*payload, events).await?;
+                self.apply(*payload).await?;
                 None
             }
         };
-        self.follow(stream, cancel, events).await
+        self.follow(stream, cancel).await
     }
 
     /// Continues the task of a turn that is repeated. Returns false if the turn must be sent. The task of another turn that
     /// has not ended is canceled, because a context may have only one.
-    async fn resume(
-        &mut self,
-        is_again: bool,
-        cancel: &CancellationToken,
-        events: &mpsc::Sender<AgentEvent>,
-    ) -> Result<bool, Fault> {
+    async fn resume(&mut self, is_again: bool, cancel: &CancellationToken) -> Result<bool, Fault> {
         let id = self.record.task.clone();
-        let (mut backoff, started) = (Backoff::new(), Instant::now());
+        let (mut backoff, started) = (backoff::new(), Instant::now());
         let payload = loop {
             match self.call(Operation::Get(&id)).await {
                 Err(fault) if fault.may_pass() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
-                    self.wait(&fault, &mut backoff, cancel, events).await;
+                    self.wait(&fault, &mut backoff, cancel).await;
                 }
                 Ok(Reply::Value(payload)) => break payload,
                 Err(Fault::NotFound(why)) => {
-                    self.lose_context(&why, events).await;
+                    self.lose_context(&why).await;
                     return Ok(false);
                 }
                 Ok(Reply::Events(_)) => return Ok(false),
@@ -307,7 +313,7 @@ impl Driver {
         let resumes = is_again && state != TaskState::Canceled && !(waits && self.record.asks);
         self.task = RemoteTask::new(self.client.secrets().await);
         if resumes {
-            self.apply(*payload, events).await?;
+            self.apply(*payload).await?;
         } else if waits && self.record.asks {
             // The attempt before has displayed it.
             self.task.apply(*payload).map_err(Fault::Refused)?;
@@ -323,16 +329,13 @@ impl Driver {
     }
 
     /// Leaves a context that the agent rejects. The next message begins another one.
-    async fn lose_context(&mut self, why: &str, events: &mpsc::Sender<AgentEvent>) {
+    async fn lose_context(&mut self, why: &str) {
         self.record.context.clear();
         self.record.task.clear();
         self.record.asks = false;
         let why = format!("the remote agent does not continue the earlier conversation: {why}");
-        emit(
-            events,
-            AgentEvent::ContextLost(redacted(&why, &self.client.secrets().await)),
-        )
-        .await;
+        let why = redacted(&why, &self.client.secrets().await);
+        self.emit(AgentEvent::ContextLost(why)).await;
     }
 
     async fn call(&self, operation: Operation<'_>) -> Result<Reply, Fault> {
@@ -354,13 +357,8 @@ impl Driver {
     }
 
     /// Follows the task until it ends or asks. After a lost stream, the state of the task tells what was missed.
-    async fn follow(
-        &mut self,
-        mut stream: Option<Events>,
-        cancel: &CancellationToken,
-        events: &mpsc::Sender<AgentEvent>,
-    ) -> Result<(), Fault> {
-        let (mut backoff, began, mut reached) = (Backoff::new(), Instant::now(), Instant::now());
+    async fn follow(&mut self, mut stream: Option<Events>, cancel: &CancellationToken) -> Result<(), Fault> {
+        let (mut backoff, began, mut reached) = (backoff::new(), Instant::now(), Instant::now());
         let mut is_canceled = false;
         loop {
             if self.task.is_settled(began.elapsed() > QUESTION_WITHIN) {
@@ -370,7 +368,7 @@ impl Driver {
             if cancel.is_cancelled() && !is_canceled && !id.is_empty() {
                 is_canceled = true;
                 match self.call(Operation::Cancel(&id)).await {
-                    Ok(Reply::Value(payload)) => self.apply(*payload, events).await?,
+                    Ok(Reply::Value(payload)) => self.apply(*payload).await?,
                     Ok(Reply::Events(_)) => {}
                     // It has just ended, or the agent cannot cancel.
                     Err(fault) => debug!(%fault, "a remote task was not canceled"),
@@ -385,14 +383,14 @@ impl Driver {
                 match next {
                     Ok(Some(payload)) => {
                         reached = Instant::now();
-                        self.apply(payload, events).await?;
+                        self.apply(payload).await?;
                         continue;
                     }
                     Err(fault) if !fault.may_pass() => return Err(fault),
                     Ok(None) | Err(_) => stream = None,
                 }
-                if reached.duration_since(began) > Backoff::steady_after() {
-                    backoff.reset();
+                if reached.duration_since(began) > backoff::LONGEST {
+                    backoff = backoff::new();
                 }
             }
             if self.task.id.is_empty() {
@@ -402,11 +400,11 @@ impl Driver {
             match self.call(Operation::Get(&id)).await {
                 Ok(Reply::Value(payload)) => {
                     reached = Instant::now();
-                    self.apply(*payload, events).await?;
+                    self.apply(*payload).await?;
                 }
                 Ok(Reply::Events(_)) => {}
                 Err(fault) if fault.may_pass() && reached.elapsed() < LOST_AFTER => {
-                    self.wait(&fault, &mut backoff, cancel, events).await;
+                    self.wait(&fault, &mut backoff, cancel).await;
                     continue;
                 }
                 Err(fault) => return Err(fault),
@@ -428,16 +426,10 @@ impl Driver {
     }
 
     /// Waits before the next attempt to reach the agent.
-    async fn wait(
-        &self,
-        fault: &Fault,
-        backoff: &mut Backoff,
-        cancel: &CancellationToken,
-        events: &mpsc::Sender<AgentEvent>,
-    ) {
+    async fn wait(&self, fault: &Fault, backoff: &mut Backoff, cancel: &CancellationToken) {
         let text = format!("remote agent not reachable: {fault}");
         let text = redacted(&text, &self.client.secrets().await);
-        emit(events, AgentEvent::Activity(redact::detail(&text))).await;
+        self.emit(AgentEvent::Activity(redact::detail(&text))).await;
         tokio::select! {
             () = sleep(backoff.next_delay()) => {}
             () = cancel.cancelled() => {}
@@ -445,7 +437,7 @@ impl Driver {
     }
 
     /// Takes an update over, and stores the ids that it names.
-    async fn apply(&mut self, payload: Payload, events: &mpsc::Sender<AgentEvent>) -> Result<(), Fault> {
+    async fn apply(&mut self, payload: Payload) -> Result<(), Fault> {
         let updates = self.task.apply(payload).map_err(Fault::Refused)?;
         let before = self.record.clone();
         if !self.task.context.is_empty() {
@@ -457,7 +449,7 @@ impl Driver {
             self.store().await;
         }
         for update in updates {
-            emit(events, update).await;
+            self.emit(update).await;
         }
         Ok(())
     }
@@ -601,31 +593,6 @@ fn digest(inputs: &[Input]) -> String {
         true => String::new(),
         false => lower::encode_string(&hash.finalize()),
     }
-}
-
-/// Passes a question on to the thread's parent. The answer is the next input. An error means an interruption.
-async fn ask(question: &str, orders: &mut mpsc::Receiver<Order>, events: &mpsc::Sender<AgentEvent>) -> Result<(), ()> {
-    let args = Map::from_iter([("question".to_owned(), json!(question))]);
-    let call = ToolCall {
-        id: QUESTION.to_owned(),
-        name: "ask_parent".to_owned(),
-        args,
-        warning: None,
-    };
-    emit(events, AgentEvent::ToolCalled(call)).await;
-    loop {
-        match orders.recv().await {
-            // Without the tool, the message of the turn is the question.
-            Some(Order::ToolAnswered { id, .. }) if id == QUESTION => return Ok(()),
-            Some(Order::Interrupt) | None => return Err(()),
-            Some(_) => {}
-        }
-    }
-}
-
-/// Reports an event. No receiver exists while the thread ends.
-async fn emit(events: &mpsc::Sender<AgentEvent>, event: AgentEvent) {
-    let _ = events.send(event).await;
 }
 
 fn text(text: impl Into<String>) -> Part {

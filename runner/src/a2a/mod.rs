@@ -20,10 +20,10 @@ use self::{
     task::RemoteTask,
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     driven::Driven,
     policy,
-    programs::{A2aProgram, ModelChoice},
+    programs::A2aProgram,
     workspace::Workspace,
 };
 
@@ -72,15 +72,26 @@ pub(crate) fn limits() -> Area {
 
 /// Makes contexts of one remote agent.
 pub(crate) struct A2aKind {
-    program: A2aProgram,
+    pub(crate) program: A2aProgram,
 }
 
-impl A2aKind {
-    pub(crate) const fn new(program: A2aProgram) -> Self {
-        Self { program }
+#[tonic::async_trait]
+impl AgentKind for A2aKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
+            enforces_tools: true,
+            enforces_read_only: true,
+            enforces_workspace: false,
+        }
     }
 
-    async fn open(&self, launch: &LaunchSpec) -> Result<Box<dyn Agent>, StartFailure> {
+    fn offers_tools(&self) -> bool {
+        false
+    }
+
+    async fn start(&self, launch: &LaunchSpec, _: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         let client = Client::new(&self.program);
         let state = &launch.state;
         tokio::fs::create_dir_all(state)
@@ -88,21 +99,25 @@ impl A2aKind {
             .map_err(|error| StartFailure::no_program(format!("cannot create {}: {error}", state.display())))?;
         let path = state.join(RECORD);
         let record = Record::read(&path, &self.program.url.to_string()).await;
-        let driver = Driver {
-            gaps: gaps(launch, client.authority()),
-            blocks: launch.resolved.blocks.clone(),
-            has_lost_context: launch.had_turns && !record.has_context(),
-            task: RemoteTask::new(client.secrets().await),
-            client,
-            binding: self.program.binding,
-            record,
-            path,
-            workspace: Arc::new(Workspace::of(launch, Duration::ZERO)),
-            thread_id: launch.attempt.thread_id.clone(),
-            generation: launch.attempt.generation,
-            interface: None,
-        };
-        Ok(Box::new(Driven::remote(|channels| driver.drive(channels))))
+        let secrets = client.secrets().await;
+        Ok(Box::new(Driven::remote(|channels| {
+            let driver = Driver {
+                gaps: gaps(launch, client.authority()),
+                blocks: launch.resolved.blocks.clone(),
+                has_lost_context: launch.had_turns && !record.has_context(),
+                task: RemoteTask::new(secrets),
+                client,
+                binding: self.program.binding,
+                record,
+                path,
+                workspace: Arc::new(Workspace::of(launch, Duration::ZERO)),
+                thread_id: launch.attempt.thread_id.clone(),
+                generation: launch.attempt.generation,
+                interface: None,
+                events: channels.events.clone(),
+            };
+            driver.drive(channels)
+        })))
     }
 }
 
@@ -130,24 +145,4 @@ fn gaps(launch: &LaunchSpec, agent: &str) -> Vec<String> {
     ));
     gaps.extend(launch.gap_of_endpoint(false));
     gaps
-}
-
-impl AgentKind for A2aKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
-            enforces_tools: true,
-            enforces_read_only: true,
-            enforces_workspace: false,
-        }
-    }
-
-    fn offers_tools(&self) -> bool {
-        false
-    }
-
-    fn start<'a>(&'a self, launch: &'a LaunchSpec, _: ModelChoice) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.open(launch))
-    }
 }

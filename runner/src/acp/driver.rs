@@ -17,8 +17,8 @@ use super::{
     settings::{AGENT, USAGE_METHOD},
 };
 use crate::{
-    agent::{AgentEvent, AskedTool, StartFailure, StartedTool, TurnEnding},
-    driven::{Answered, DriverChannels, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, Order, StartFailure, StartedTool, TurnEnding},
+    driven::{Answered, DriverChannels, Program, flat},
     home, input, policy,
     programs::Profile,
     prompt,
@@ -79,6 +79,26 @@ pub(super) struct Opening {
     pub(super) gaps: Vec<String>,
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+impl Opening {
+    /// Returns the parameters of a program with one tool of its own, and without files.
+    pub(super) fn with_tool(profile: Profile, tool: &str) -> Self {
+        Self {
+            profile,
+            directory: "/".into(),
+            servers: json!([]),
+            effort: String::new(),
+            has_effort: false,
+            had_turns: false,
+            tools: [tool.to_owned()].into(),
+            ours: BTreeSet::new(),
+            record: None,
+            chats: None,
+            gaps: Vec::new(),
+        }
+    }
+}
+
 /// A call of a tool.
 struct Call {
     tool: String,
@@ -107,13 +127,6 @@ impl Question {
         let parts = [&self.id, &self.allowed, &self.denied];
         self.call.len() <= MAX_ID_BYTES && parts.iter().all(|part| part.to_string().len() <= MAX_ID_BYTES)
     }
-}
-
-/// The outcome of a permission request: answered immediately, or forwarded to the supervisor.
-enum Decided {
-    Allowed(String, Option<Value>),
-    Denied(String, &'static str),
-    Open(Question),
 }
 
 /// The driver of one program.
@@ -578,7 +591,7 @@ impl Driver {
                 channels.emit(AgentEvent::Reasoning(text.to_owned())).await;
             }
             "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
-            "plan" => channels.emit(events::plan(update)).await,
+            "plan" => channels.emit(AgentEvent::plan(&update["entries"], "content")).await,
             "usage_update" => {
                 channels.emit(self.meter(events::context_left(update))).await;
             }
@@ -702,43 +715,42 @@ impl Driver {
         } else {
             call.map_or_else(|| Some(json!({})), |call| call.arguments.clone())
         };
-        let options = &params["options"];
-        let question = |tool: &str, arguments: Value| Question {
+        let allowed = events::outcome(&params["options"], true);
+        let denied = events::outcome(&params["options"], false);
+        let is_ours = tool.as_ref().is_some_and(|tool| self.opening.ours.contains(tool));
+        let is_own = tool.as_ref().is_some_and(|tool| self.opening.tools.contains(tool));
+        let tool = tool.unwrap_or_else(|| "unknown".to_owned());
+        if is_ours {
+            self.answer(id, &allowed);
+            self.begun(call_id.to_owned(), tool, arguments);
+            return;
+        }
+        let question = arguments.map(|arguments| Question {
             id: id.clone(),
-            allowed: events::outcome(options, true),
-            denied: events::outcome(options, false),
+            allowed,
+            denied: denied.clone(),
             call: call_id.to_owned(),
-            tool: tool.to_owned(),
+            tool: tool.clone(),
             arguments,
+        });
+        let question = match question {
+            _ if !is_own || self.prompts.is_empty() => Err("it is not offered"),
+            _ if self.questions.len() >= MAX_QUESTIONS => Err("too many questions at once"),
+            Some(question) if question.is_short() => Ok(question),
+            Some(_) | None => Err("the question is too long"),
         };
-        let decided = match tool {
-            Some(tool) if self.opening.ours.contains(&tool) => Decided::Allowed(tool, arguments),
-            Some(tool) if self.prompts.is_empty() || !self.opening.tools.contains(&tool) => {
-                Decided::Denied(tool, "it is not offered")
-            }
-            Some(tool) if self.questions.len() >= MAX_QUESTIONS => Decided::Denied(tool, "too many questions at once"),
-            Some(tool) => match arguments.map(|arguments| question(&tool, arguments)) {
-                Some(question) if question.is_short() => Decided::Open(question),
-                Some(_) | None => Decided::Denied(tool, "the question is too long"),
-            },
-            None => Decided::Denied("unknown".to_owned(), "it is not offered"),
-        };
-        match decided {
-            Decided::Allowed(tool, arguments) => {
-                self.answer(id, &events::outcome(options, true));
-                self.begun(call_id.to_owned(), tool, arguments);
-            }
-            Decided::Denied(tool, why) => {
-                self.answer(id, &events::outcome(options, false));
+        match question {
+            Err(why) => {
+                self.answer(id, &denied);
                 self.refuse(&tool, why);
             }
-            Decided::Open(question) => {
+            Ok(question) => {
                 self.last_question += 1;
                 let number = self.last_question.to_string();
                 let event = AskedTool {
                     id: number.clone(),
                     call_id: question.call.clone(),
-                    tool: question.tool.clone(),
+                    tool,
                     arguments: question.arguments.clone(),
                     written: events::written(asked, &self.opening.directory),
                 };
@@ -859,7 +871,7 @@ mod tests {
     use troupe_proto::{
         common::v1::{BlockKind, PromptBlock},
         reason::Reason,
-        supervisor::v1::{PromptExtent, StartRefusal},
+        supervisor::v1::StartRefusal,
     };
 
     use super::*;
@@ -900,17 +912,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
 
     fn opening() -> Opening {
         Opening {
-            profile: Profile::OpenCode,
-            directory: "/".into(),
-            servers: json!([]),
             effort: "low".to_owned(),
-            has_effort: false,
-            had_turns: false,
-            tools: BTreeSet::from(["bash".to_owned()]),
-            ours: BTreeSet::new(),
-            record: None,
-            chats: None,
-            gaps: Vec::new(),
+            ..Opening::with_tool(Profile::OpenCode, "bash")
         }
     }
 
@@ -921,17 +924,14 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         let mut agent = Driven::new(child, |channels| driver.drive(channels));
         let turn = PreparedTurn {
             number: 1,
-            extent: PromptExtent::Full,
             blocks: vec![PromptBlock {
                 kind: BlockKind::Task.into(),
                 text: "Go.".to_owned(),
                 sha256: String::new(),
             }],
-            inputs: Vec::new(),
-            completed: false,
-            repeats: false,
+            ..PreparedTurn::default()
         };
-        agent.give_turn(&turn).unwrap();
+        agent.give(Order::Turn(turn)).unwrap();
         let mut spent = Tokens::default();
         let (ending, message) = loop {
             match agent.next_event().await {
@@ -940,8 +940,8 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
                         (asked.tool.as_str(), &asked.arguments),
                         ("bash", &json!({"command": "rm x"}))
                     );
-                    let refusal = ToolFailure::new(Reason::ToolDenied, "not in this mode");
-                    agent.permit(&asked.id, &Err(refusal)).unwrap();
+                    let verdict = Err(ToolFailure::new(Reason::ToolDenied, "not in this mode"));
+                    agent.give(Order::Permitted { id: asked.id, verdict }).unwrap();
                 }
                 AgentEvent::Spent { tokens, .. } => spent = tokens,
                 AgentEvent::TurnEnded { ending, message } => break (ending, message),

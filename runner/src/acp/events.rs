@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use troupe_proto::supervisor::v1::{ToolUse, plan_step::State};
+use troupe_proto::supervisor::v1::ToolUse;
 
 use crate::{
-    agent::{AgentEvent, TurnEnding},
+    agent::TurnEnding,
     programs::Profile,
     redact,
     text::cut,
@@ -97,20 +97,6 @@ pub(super) fn result(update: &Value) -> String {
     let output = raw.as_str().or_else(|| raw["output"].as_str());
     let error = raw["error"].as_str();
     output.or(error).unwrap_or_default().to_owned()
-}
-
-/// Returns the complete plan.
-pub(super) fn plan(update: &Value) -> AgentEvent {
-    let entries = update["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let state = |entry: &Value| match entry["status"].as_str() {
-        Some("completed") => State::Completed,
-        Some("in_progress") => State::InProgress,
-        _ => State::Pending,
-    };
-    let steps = entries
-        .iter()
-        .map(|entry| (entry["content"].as_str().unwrap_or_default(), state(entry)));
-    AgentEvent::Plan(redact::plan(steps))
 }
 
 /// Returns the tokens of a prompt as far as the program reports them. Gemini CLI reports all of them. OpenCode reports

@@ -32,16 +32,16 @@ use self::{
     settings::Tuned,
 };
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{self, Confinement, Means},
     driven::{self, Driven, Program},
-    env::{Environment, is_plain_id},
+    env::is_plain_id,
     home::{self, remove, unlinked},
     own_tools::OwnTool,
     policy,
     process_spec::ProcessSpec,
-    programs::{AcpProgram, ModelChoice, Profile},
+    programs::{AcpProgram, Profile},
     project,
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
@@ -59,21 +59,26 @@ const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
 
 /// Starts programs of one profile.
 pub(crate) struct AcpKind {
-    program: AcpProgram,
+    pub(crate) program: AcpProgram,
     /// The program that serves our tools; see [`crate::mcp`].
-    shim: Option<OsString>,
+    pub(crate) shim: Option<OsString>,
 }
 
-impl AcpKind {
-    pub(crate) const fn new(program: AcpProgram, shim: Option<OsString>) -> Self {
-        Self { program, shim }
+#[tonic::async_trait]
+impl AgentKind for AcpKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: self.program.profile.kind().to_owned(),
+            enforces_tools: true,
+            enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
+        }
     }
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         let profile = self.program.profile;
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let access = launch.resolved.sandbox();
         let mut confinement = Confinement::of(launch, profile.kind()).await?;
         if let (false, Some(found)) = (
@@ -99,7 +104,7 @@ impl AcpKind {
         let home = launch.state.join(profile.kind());
         prepare_home(profile, &home, self.program.program.login.as_deref())
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
-        let (mut process, uses_endpoint, tuned) = self.process(launch, &home, &model, &tools, &ours)?;
+        let (process, providers, uses_endpoint, tuned) = self.process(launch, &home, model, &tools, &ours).await?;
         gaps.extend(launch.gap_of_endpoint(uses_endpoint));
         let applies = |name: &str| tuned.parameters.iter().any(|applied| applied == name);
         gaps.extend(policy::gap_of_parameters(
@@ -108,7 +113,6 @@ impl AcpKind {
             applies,
         ));
         gaps.append(&mut confinement.gaps);
-        let providers = self.provider_access(&mut process, &model).await;
         gaps.extend(providers.gaps());
         let process = confinement.confine(
             process,
@@ -137,7 +141,9 @@ impl AcpKind {
         });
         Ok(Box::new(driven.with_access(providers)))
     }
+}
 
+impl AcpKind {
     /// Returns the servers of the session: ours, if the thread is offered any tools.
     fn servers(&self, launch: &LaunchSpec) -> Result<Value, StartFailure> {
         if launch.offered.is_empty() {
@@ -170,24 +176,22 @@ impl AcpKind {
         ))
     }
 
-    /// Returns the start parameters of the program, whether it uses the role's endpoint, and the role settings that it
-    /// applies.
-    fn process(
+    /// Returns the start parameters of the program, with local proxies for its providers, whether it uses the role's
+    /// endpoint, and the role settings that it applies.
+    async fn process(
         &self,
         launch: &LaunchSpec,
         home: &Path,
-        model: &ModelChoice,
+        model: Option<&str>,
         tools: &[OwnTool],
         ours: &[String],
-    ) -> Result<(ProcessSpec, bool, Tuned), StartFailure> {
+    ) -> Result<(ProcessSpec, ProviderAccess, bool, Tuned), StartFailure> {
         let endpoint = launch.endpoint(model);
-        let model = model.name();
         let program = &self.program.program;
         let mut args: Vec<OsString> = self.program.args.iter().map(OsString::from).collect();
         let mut environment = home::environment_in(home, launch, self.program.profile.quiet(), program);
-        let mut set = |name: &str, value: OsString| environment.push((name.to_owned(), value));
         let resolved = &launch.resolved;
-        let (uses_endpoint, tuned) = match self.program.profile {
+        let (providers, uses_endpoint, tuned) = match self.program.profile {
             Profile::OpenCode => {
                 let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
                 let mut config =
@@ -206,11 +210,14 @@ impl AcpKind {
                 write_packages(home).map_err(|error| {
                     StartFailure::no_program(format!("the list of its packages cannot be written: {error}"))
                 })?;
-                set(OPENCODE_CONFIG, config.to_string().into());
+                let is_redirected = redirected.is_some();
+                let providers = ProviderAccess::of_opencode(program, provider, &mut config, &mut environment).await;
+                environment.insert(OPENCODE_CONFIG.to_owned(), config.to_string().into());
                 // The program listens on a local port, and without a password every local process could use its
                 // sessions.
-                set("OPENCODE_SERVER_PASSWORD", Uuid::new_v4().simple().to_string().into());
-                (redirected.is_some(), tuned)
+                let password = Uuid::new_v4().simple().to_string();
+                environment.insert("OPENCODE_SERVER_PASSWORD".to_owned(), password.into());
+                (providers, is_redirected, tuned)
             }
             Profile::Gemini => {
                 let unwritten =
@@ -232,71 +239,22 @@ impl AcpKind {
                     let path = write(home, SYSTEM_PROMPT, &launch.instructions).map_err(|error| {
                         StartFailure::no_program(format!("its instructions cannot be written: {error}"))
                     })?;
-                    set("GEMINI_SYSTEM_MD", path.into());
+                    environment.insert("GEMINI_SYSTEM_MD".to_owned(), path.into());
                 }
+                let has_key = settings::has_gemini_key(&quiet);
                 // With a login or Vertex AI, the program uses other addresses.
-                let endpoint = endpoint.filter(|_| settings::has_gemini_key(&quiet));
+                let endpoint = endpoint.filter(|_| has_key);
                 if let Some(endpoint) = endpoint {
-                    set(GEMINI_ENDPOINT, endpoint.into());
+                    environment.insert(GEMINI_ENDPOINT.to_owned(), endpoint.into());
                 }
-                (endpoint.is_some(), tuned)
+                let providers = ProviderAccess::of_gemini(program, has_key, &mut environment).await;
+                (providers, endpoint.is_some(), tuned)
             }
         };
         let mut process = ProcessSpec::new(&program.command, args, launch.directory(), environment);
         let shim = self.shim.iter().map(PathBuf::from);
         process.starts.extend(shim.filter(|shim| shim.is_absolute()));
-        Ok((process, uses_endpoint, tuned))
-    }
-
-    /// Points the program to local proxies for its providers.
-    async fn provider_access(&self, process: &mut ProcessSpec, model: &ModelChoice) -> ProviderAccess {
-        let program = &self.program.program;
-        match self.program.profile {
-            Profile::OpenCode => {
-                let model = model.name();
-                let model = model.map(|name| settings::opencode_model(name, program.provider.as_deref()));
-                let provider = settings::opencode_provider(model.as_deref(), program.provider.as_deref());
-                let content = variable(&mut process.environment, OPENCODE_CONFIG);
-                let content = content.and_then(|content| content.to_str()).unwrap_or_default();
-                let mut config: Value = serde_json::from_str(content).unwrap_or_default();
-                let access =
-                    ProviderAccess::of_opencode(program, provider, &mut config, &mut process.environment).await;
-                if let Some(content) = variable(&mut process.environment, OPENCODE_CONFIG) {
-                    *content = config.to_string().into();
-                }
-                access
-            }
-            Profile::Gemini => {
-                let settings = settings::gemini(&program.settings, program.login.is_some());
-                let has_key = settings::has_gemini_key(&settings);
-                ProviderAccess::of_gemini(program, has_key, &mut process.environment).await
-            }
-        }
-    }
-}
-
-/// Returns the value of a variable. The last one applies.
-fn variable<'a>(environment: &'a mut Environment, name: &str) -> Option<&'a mut OsString> {
-    let variable = environment.iter_mut().rfind(|(known, _)| known == name);
-    variable.map(|(_, value)| value)
-}
-
-impl AgentKind for AcpKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: self.program.profile.kind().to_owned(),
-            enforces_tools: true,
-            enforces_read_only: confinement::is_known(),
-            enforces_workspace: confinement::is_known(),
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
+        Ok((process, providers, uses_endpoint, tuned))
     }
 }
 
@@ -315,17 +273,9 @@ pub(crate) async fn converse(
         Profile::Gemini => "run_shell_command",
     };
     let opening = Opening {
-        profile,
         directory,
-        servers: json!([]),
-        effort: String::new(),
-        has_effort: false,
-        had_turns: false,
-        tools: [shell.to_owned()].into(),
         ours: [profile.name_of_ours(ours)].into(),
-        record: None,
-        chats: None,
-        gaps: Vec::new(),
+        ..Opening::with_tool(profile, shell)
     };
     let mut driver = Driver::new(program, opening);
     driver.prepare().await?;

@@ -9,6 +9,7 @@ use tool_policy::NativeTools;
 use crate::{
     own_tools::{Effect, OwnTool, OwnTools, external, reads, writes},
     programs::Profile,
+    text::percent_encoded,
 };
 
 /// The name under which programs have our tools.
@@ -291,14 +292,7 @@ pub(super) const OPENCODE_PACKAGES: &str = r#"{"packages": {"": {"dependencies":
 
 /// Makes OpenCode load a plugin, in addition to the plugins of the operator's settings.
 pub(super) fn add_plugin(config: &mut Value, path: &Path) {
-    let mut url = "file://".to_owned();
-    for &byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            url.push_str(&format!("%{byte:02X}"));
-        }
-    }
+    let url = format!("file://{}", percent_encoded(path.as_os_str().as_bytes(), b"/-._~"));
     let plugins = &mut config["plugin"];
     match plugins.as_array_mut() {
         Some(plugins) => plugins.push(url.into()),

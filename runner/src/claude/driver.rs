@@ -10,11 +10,11 @@ use troupe_proto::supervisor::v1::ToolDescription;
 
 use super::{events, settings::SERVER};
 use crate::{
-    agent::{AgentEvent, AskedTool},
-    driven::{DriverChannels, Order, Program},
+    agent::{AgentEvent, AskedTool, Order},
+    driven::{DriverChannels, Program},
     hook, input, prompt,
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure, schema},
+    tools::{ToolAnswer, ToolFailure, answer_text, schema},
     usage::{CallTokens, Tokens, percentage_left},
 };
 
@@ -176,11 +176,8 @@ impl Driver {
         let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
         };
-        let (text, is_error) = match answer {
-            Ok(value) => (value.to_string(), false),
-            Err(failure) => (failure.to_json().to_string(), true),
-        };
-        let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
+        let content = [json!({"type": "text", "text": answer_text(answer)})];
+        let result = json!({"content": content, "isError": answer.is_err()});
         self.program.send(&mcp_response(&request, &call, &result));
     }
 

@@ -18,19 +18,16 @@ use std::{
 
 use troupe_proto::supervisor::v1::RunnerKind;
 
-use self::{
-    driver::Driver,
-    settings::{QUIET, Session},
-};
+use self::{driver::Driver, settings::QUIET};
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{self, Confinement},
     driven::{self, Driven, Program},
     env::Environment,
     home, launcher, policy,
     process_spec::ProcessSpec,
-    programs::{AgentProgram, ModelChoice},
+    programs::AgentProgram,
     provider_access::ProviderAccess,
 };
 
@@ -54,42 +51,45 @@ const FIRST_DESCRIPTOR: usize = 3;
 
 /// Starts Claude Code.
 pub(crate) struct ClaudeKind {
-    program: AgentProgram,
+    pub(crate) program: AgentProgram,
 }
 
-impl ClaudeKind {
-    pub(crate) const fn new(program: AgentProgram) -> Self {
-        Self { program }
+#[tonic::async_trait]
+impl AgentKind for ClaudeKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: true,
+            enforces_read_only: confinement::is_known(),
+            enforces_workspace: confinement::is_known(),
+        }
     }
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let access = launch.resolved.sandbox();
         let mut confinement = Confinement::of(launch, KIND).await?;
         let home = launch.state.join(KIND);
         home::prepare(&home, self.program.login.as_deref(), LOGIN)
             .map_err(|error| StartFailure::no_program(format!("cannot prepare {}: {error}", home.display())))?;
         let id = launch.attempt.thread_id.as_str();
-        let session = if has_session(&home, id) {
-            Session::Resumed(id)
-        } else {
-            Session::New(id)
-        };
-        let is_lost = launch.had_turns && matches!(session, Session::New(_));
+        let is_new = !has_session(&home, id);
+        let session = [if is_new { "--session-id" } else { "--resume" }, id];
+        let is_lost = launch.had_turns && is_new;
         let tools = settings::tools(&policy, access);
         let effort = &launch.resolved.reasoning_effort;
-        let mut environment = self.environment(launch, &home);
-        let endpoint = launch.endpoint(&model);
-        // The last one applies: it overrides the operator's own, which is the provider's for every role.
+        let mut environment = home::environment_in(&home, launch, QUIET, &self.program);
+        environment.insert("CLAUDE_CONFIG_DIR".to_owned(), home.clone().into());
+        let endpoint = launch.endpoint(model);
+        // It replaces the operator's own, which is the provider's for every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
         let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
         // A placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
-        let args = settings::args(&tools, model.name(), effort, &launch.instructions, session);
+        let args = settings::args(&tools, model, effort, &launch.instructions, session);
         let process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
         let mut gaps: Vec<String> = policy::gap_of_withheld(&settings::TOOLS.withheld(&policy, access))
             .into_iter()
@@ -109,7 +109,7 @@ impl ClaudeKind {
         let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);
-        if matches!(session, Session::New(_)) {
+        if is_new {
             driver.begins_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
@@ -121,31 +121,6 @@ impl ClaudeKind {
             driver.drive(channels).await;
         });
         Ok(Box::new(driven.with_access(providers)))
-    }
-
-    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let mut environment = home::environment_in(home, launch, QUIET, &self.program);
-        environment.push(("CLAUDE_CONFIG_DIR".to_owned(), home.into()));
-        environment
-    }
-}
-
-impl AgentKind for ClaudeKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            enforces_tools: true,
-            enforces_read_only: confinement::is_known(),
-            enforces_workspace: confinement::is_known(),
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
     }
 }
 
@@ -167,15 +142,11 @@ type Credential = (&'static str, OsString);
 
 /// Removes and returns the credentials that can be passed in another way.
 fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
-    let mut taken = Vec::new();
-    for (variable, descriptor) in CREDENTIALS {
-        let value = environment.iter().rfind(|(known, _)| known == variable);
-        let value = value.map(|(_, value)| value.clone());
-        environment.retain(|(known, _)| known != variable);
-        // An empty value counts as missing.
-        taken.extend(value.filter(|value| !value.is_empty()).map(|value| (descriptor, value)));
-    }
-    taken
+    let taken = CREDENTIALS
+        .into_iter()
+        .filter_map(|(variable, descriptor)| Some((descriptor, environment.remove(variable)?)));
+    // An empty value counts as missing.
+    taken.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// Returns the program with its credentials in open files without a name. Every command that it runs could read a
@@ -195,7 +166,7 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
             .mode(launcher::secret_file_mode())
             .open(&path)?;
         file.write_all(credential.as_bytes())?;
-        environment.push(((*variable).to_owned(), descriptor.to_string().into()));
+        environment.insert((*variable).to_owned(), descriptor.to_string().into());
         script += &format!("exec {descriptor}<\"$1\"; rm -f \"$1\"; shift; ");
         files.push(path.into());
     }
@@ -231,7 +202,6 @@ mod tests {
     async fn credentials_are_in_open_files_and_not_in_the_environment() {
         let scratch = tempfile::tempdir().unwrap();
         let mut environment: Environment = [
-            ("ANTHROPIC_API_KEY", "first-key"),
             ("ANTHROPIC_API_KEY", "key"),
             ("CLAUDE_CODE_OAUTH_TOKEN", "token"),
             ("ANTHROPIC_AUTH_TOKEN", "as it is"),
@@ -273,7 +243,7 @@ mod tests {
 
     #[test]
     fn empty_credential_is_ignored() {
-        let mut environment: Environment = vec![("ANTHROPIC_API_KEY".to_owned(), OsString::new())];
+        let mut environment: Environment = [("ANTHROPIC_API_KEY".to_owned(), OsString::new())].into();
         assert!(take_credentials(&mut environment).is_empty() && environment.is_empty());
     }
 }

@@ -47,13 +47,13 @@ pub(super) fn applies_effort(effort: &str) -> bool {
     effort.is_empty() || effort == "none" || EFFORTS.contains(&effort)
 }
 
-/// Returns the arguments of the command line, without those of the session.
+/// Returns the arguments of the command line. `session` is the flag for its session, with the session's id.
 pub(super) fn args(
     tools: &[&str],
     model: Option<&str>,
     effort: &str,
     instructions: &str,
-    session: Session<'_>,
+    session: [&str; 2],
 ) -> Vec<OsString> {
     let mut args: Vec<OsString> = [
         "-p",
@@ -86,19 +86,8 @@ pub(super) fn args(
     if !instructions.trim().is_empty() {
         args.extend(["--append-system-prompt".into(), instructions.into()]);
     }
-    let (flag, id) = match session {
-        Session::New(id) => ("--session-id", id),
-        Session::Resumed(id) => ("--resume", id),
-    };
-    args.extend([flag.into(), id.into()]);
+    args.extend(session.map(OsString::from));
     args
-}
-
-/// The session of Claude Code's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Session<'a> {
-    New(&'a str),
-    Resumed(&'a str),
 }
 
 /// Variables that disable background features.
@@ -162,13 +151,13 @@ mod tests {
 
     #[test]
     fn command_line_contains_configured_values() {
-        let args = args(&["Read"], None, "low", " ", Session::Resumed("s"));
+        let args = args(&["Read"], None, "low", " ", ["--resume", "s"]);
         let args: Vec<_> = args.iter().map(|arg| arg.to_str().unwrap()).collect();
         assert!(
             args.ends_with(&["--tools", "Read", "--effort", "low", "--resume", "s"]),
             "{args:?}"
         );
-        let args = super::args(&[], Some("m"), "odd", "be", Session::New("s"));
+        let args = super::args(&[], Some("m"), "odd", "be", ["--session-id", "s"]);
         let tail = [
             "--tools",
             "",

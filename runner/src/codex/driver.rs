@@ -15,14 +15,14 @@ use troupe_proto::supervisor::v1::{Input, ToolDescription, input_item::Item};
 
 use super::{events, settings};
 use crate::{
-    agent::{AgentEvent, AskedTool, Secret, StartFailure, TurnEnding},
-    driven::{Answered, DriverChannels, Order, Program, flat},
+    agent::{AgentEvent, AskedTool, Order, Secret, StartFailure, TurnEnding},
+    driven::{Answered, DriverChannels, Program, flat},
     home,
     hook::{self, HookCall, HookServer},
     input,
     prompt::{self, PreparedTurn},
     tool_line::ToolCall,
-    tools::{ToolAnswer, ToolFailure},
+    tools::{ToolAnswer, ToolFailure, answer_text},
     usage::Tokens,
 };
 
@@ -35,6 +35,7 @@ const MAX_RAW_CALLS: usize = 256;
 const UNOFFERED: &str = "unsupported call: ";
 
 /// The parameters with which a thread is begun.
+#[derive(Default)]
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
     pub(super) model: Option<String>,
@@ -344,13 +345,9 @@ impl Driver {
 
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok(id) = id.parse::<u64>() else { return };
-        let (text, success) = match answer {
-            Ok(value) => (value.to_string(), true),
-            Err(failure) => (failure.to_json().to_string(), false),
-        };
-        let content = [json!({"type": "inputText", "text": text})];
+        let content = [json!({"type": "inputText", "text": answer_text(answer)})];
         self.program
-            .send(&json!({"id": id, "result": {"contentItems": content, "success": success}}));
+            .send(&json!({"id": id, "result": {"contentItems": content, "success": answer.is_ok()}}));
     }
 
     // === what Codex says ===
@@ -386,7 +383,7 @@ impl Driver {
                 }
             }
             ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
-            ("turn/plan/updated", None) => channels.emit(events::plan(params)).await,
+            ("turn/plan/updated", None) => channels.emit(AgentEvent::plan(&params["plan"], "step")).await,
             ("thread/tokenUsage/updated", None) => {
                 self.read_rollout(channels).await;
                 self.failures = 0;

@@ -1,7 +1,6 @@
 //! Codex's report of a turn, as events of an agent.
 
 use serde_json::{Map, Value, json};
-use troupe_proto::supervisor::v1::plan_step::State;
 
 use crate::{
     agent::{AgentEvent, StartedTool},
@@ -89,20 +88,6 @@ fn patch(changes: &Value) -> String {
     redact::patch(of_kind("add"), of_kind("update"), of_kind("delete"), &files)
 }
 
-/// The plan, whole.
-pub(super) fn plan(params: &Value) -> AgentEvent {
-    let steps = params["plan"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let state = |step: &Value| match step["status"].as_str() {
-        Some("completed") => State::Completed,
-        Some("inProgress") => State::InProgress,
-        _ => State::Pending,
-    };
-    let steps = steps
-        .iter()
-        .map(|step| (step["step"].as_str().unwrap_or_default(), state(step)));
-    AgentEvent::Plan(redact::plan(steps))
-}
-
 /// Returns the tokens of a Codex count.
 pub(super) fn tokens(count: &Value) -> Tokens {
     let number = |key: &str| count[key].as_u64().unwrap_or_default();
@@ -159,6 +144,8 @@ pub(super) fn failure(error: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use troupe_proto::supervisor::v1::plan_step::State;
+
     use super::*;
 
     fn used(item: &Value) -> (String, String) {
@@ -200,7 +187,7 @@ mod tests {
         let (name, _) = used(&json!({"type": "dynamicToolCall", "tool": "x".repeat(5_000)}));
         assert!(name.len() < 200, "{name}");
         let steps = vec![json!({"step": "s", "status": "completed"}); 1_000];
-        let AgentEvent::Plan(plan) = plan(&json!({"plan": steps})) else {
+        let AgentEvent::Plan(plan) = AgentEvent::plan(&json!(steps), "step") else {
             panic!()
         };
         assert_eq!((plan.len(), plan[0].state()), (64, State::Completed));

@@ -11,7 +11,7 @@ mod settings;
 
 use std::{
     ffi::OsString,
-    fs, io, iter,
+    io, iter,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,7 +22,7 @@ use troupe_proto::{common::v1::Sandbox, supervisor::v1::RunnerKind};
 
 use self::driver::{Driver, Opening};
 use crate::{
-    agent::{Agent, AgentKind, Boxed, LaunchSpec, StartFailure},
+    agent::{Agent, AgentKind, LaunchSpec, StartFailure},
     child::Child,
     confinement::{Confinement, Means},
     driven::{self, Driven, Program},
@@ -31,7 +31,7 @@ use crate::{
     hook::{self, HookServer},
     policy,
     process_spec::ProcessSpec,
-    programs::{AgentProgram, ModelChoice},
+    programs::AgentProgram,
     provider_access::{self, ProviderAccess},
     subprocess::{self, Limits},
 };
@@ -67,11 +67,22 @@ impl CodexKind {
             catalog: OnceCell::new(),
         }
     }
+}
 
-    async fn start_program(&self, launch: &LaunchSpec, model: ModelChoice) -> Result<Box<dyn Agent>, StartFailure> {
+#[tonic::async_trait]
+impl AgentKind for CodexKind {
+    fn describe(&self) -> RunnerKind {
+        RunnerKind {
+            kind: KIND.to_owned(),
+            enforces_tools: true,
+            enforces_read_only: true,
+            enforces_workspace: true,
+        }
+    }
+
+    async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
         launch.check_directory().await?;
-        let policy =
-            policy::compile(&launch.tool_policy).map_err(|error| StartFailure::not_enforceable(error.to_string()))?;
+        let policy = policy::compile(&launch.tool_policy)?;
         let home = launch.state.join(KIND);
         sweep(&home)
             .and_then(|()| home::prepare(&home, self.program.login.as_deref(), LOGIN))
@@ -80,14 +91,14 @@ impl CodexKind {
             .prepare_hook(&launch.state)
             .map_err(|error| StartFailure::not_enforceable(format!("the hook cannot be prepared: {error}")))?;
 
-        let mut environment = self.environment(launch, &home);
+        let mut environment = home::environment_in(&home, launch, &[], &self.program);
+        environment.insert("CODEX_HOME".to_owned(), home.clone().into());
         let access = launch.resolved.sandbox();
         let mut config = settings::config(&self.program, &policy, access, &hook);
-        let base_url = environment.iter().rfind(|(name, _)| name == settings::BASE_URL);
-        let base_url = base_url.and_then(|(_, value)| value.to_str());
+        let base_url = environment.get(settings::BASE_URL).and_then(|value| value.to_str());
         settings::use_base_url(&mut config, &self.program, base_url);
         let is_used = launch
-            .endpoint(&model)
+            .endpoint(model)
             .is_some_and(|endpoint| settings::redirect(&mut config, self.program.provider.as_deref(), endpoint));
         let providers = ProviderAccess::of_codex(&self.program, &mut config, &mut environment).await;
         let api_key = provider_access::login_key_of_codex(&self.program, &config, &environment);
@@ -142,7 +153,7 @@ impl CodexKind {
         child.keep(confinement.placeholders);
         let opening = Opening {
             config,
-            model: model.name().map(str::to_owned),
+            model: model.map(str::to_owned),
             provider: self.program.provider.clone(),
             api_key,
             effort: effort.map(str::to_owned),
@@ -162,24 +173,17 @@ impl CodexKind {
         });
         Ok(Box::new(driven.with_access(providers)))
     }
+}
 
-    fn environment(&self, launch: &LaunchSpec, home: &Path) -> Environment {
-        let mut environment = home::environment_in(home, launch, &[], &self.program);
-        environment.push(("CODEX_HOME".to_owned(), home.into()));
-        environment
-    }
-
+impl CodexKind {
     /// Listens for the hook, at a path where no sandbox lets an agent write.
     fn prepare_hook(&self, state: &Path) -> io::Result<(HookServer, String)> {
         let socket = state.join("hook");
         let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
             .ok_or_else(|| io::Error::other("no command asks the runner"))?;
-        // Remove the socket of an earlier attempt.
-        match fs::remove_file(&socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        // That of an earlier attempt.
+        home::remove(&socket)?;
         let server = HookServer::bind(&socket).map_err(|error| {
             io::Error::other(format!("{error} at {}; a shorter --state may help", socket.display()))
         })?;
@@ -230,41 +234,15 @@ pub(crate) async fn converse(
     channels: driven::DriverChannels,
 ) -> Result<(), StartFailure> {
     let opening = Opening {
-        config: serde_json::Map::new(),
-        model: None,
-        provider: None,
-        api_key: None,
-        effort: None,
         directory,
         sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),
-        external_sandbox: None,
-        instructions: String::new(),
         tools: offered,
-        had_turns: false,
         // There is no such directory.
         record: "/dev/null/thread.json".into(),
+        ..Opening::default()
     };
     let mut driver = Driver::new(program, hooks, opening);
     driver.prepare().await?;
     driver.drive(channels).await;
     Ok(())
-}
-
-impl AgentKind for CodexKind {
-    fn describe(&self) -> RunnerKind {
-        RunnerKind {
-            kind: KIND.to_owned(),
-            enforces_tools: true,
-            enforces_read_only: true,
-            enforces_workspace: true,
-        }
-    }
-
-    fn start<'a>(
-        &'a self,
-        launch: &'a LaunchSpec,
-        model: ModelChoice,
-    ) -> Boxed<'a, Result<Box<dyn Agent>, StartFailure>> {
-        Box::pin(self.start_program(launch, model))
-    }
 }

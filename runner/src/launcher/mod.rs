@@ -29,8 +29,8 @@ use tokio::{
 };
 use tracing::warn;
 
-pub use self::{order::Restriction, server::serve, stand_in::run};
-use crate::allowed_paths::AllowedPaths;
+pub use self::{server::serve, stand_in::run};
+pub use crate::allowed_paths::AllowedPaths;
 
 /// The runner and its programs have different users in one group. New files are accessible to this group only.
 const SHARED_WITH_GROUP: Mode = Mode::from_raw_mode(0o007);
@@ -107,8 +107,8 @@ pub(crate) fn stand_in(
     let mut line: Vec<OsString> = vec!["launch".into(), "--socket".into(), launcher.socket.clone().into()];
     if let Some(AllowedPaths { read, write }) = allowed {
         line.push("--restricted".into());
-        line.extend(read.into_iter().flat_map(|path| ["--read".into(), path.into()]));
-        line.extend(write.into_iter().flat_map(|path| ["--write".into(), path.into()]));
+        line.extend(read.into_iter().flat_map(|path| ["--read".into(), path]));
+        line.extend(write.into_iter().flat_map(|path| ["--write".into(), path]));
     }
     line.extend(["--".into(), program.into()]);
     line.extend(args);

@@ -8,7 +8,6 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    path::PathBuf,
 };
 
 use rustix::net::{
@@ -40,26 +39,7 @@ pub(super) struct Order {
     /// The whole environment.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// The paths that Landlock permits. `None`: no restriction.
-    pub(super) restriction: Option<Restriction>,
-}
-
-/// The paths that a program may access.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Restriction {
-    /// Paths to read, each with everything below it.
-    pub read: Vec<OsString>,
-    /// Paths to write, each with everything below it.
-    pub write: Vec<OsString>,
-}
-
-impl Restriction {
-    pub(super) fn allowed_paths(self) -> AllowedPaths {
-        let paths = |given: Vec<OsString>| given.into_iter().map(PathBuf::from).collect();
-        AllowedPaths {
-            read: paths(self.read),
-            write: paths(self.write),
-        }
-    }
+    pub(super) allowed: Option<AllowedPaths>,
 }
 
 /// How an order ended.

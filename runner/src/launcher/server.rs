@@ -161,8 +161,7 @@ fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Chi
         .stderr(stderr)
         .process_group(0)
         .kill_on_drop(true);
-    let allowed = order.restriction.map(order::Restriction::allowed_paths);
-    let child = allowed_paths::spawn(&mut command, allowed.as_ref())?;
+    let child = allowed_paths::spawn(&mut command, order.allowed.as_ref())?;
     let group = Group::of(&child).ok_or_else(|| io::Error::other("the process has no id"))?;
     Ok((child, group))
 }

@@ -22,8 +22,9 @@ use tokio::{
 
 use super::{
     connect,
-    order::{self, End, Order, Restriction},
+    order::{self, End, Order},
 };
+use crate::allowed_paths::AllowedPaths;
 
 /// How long a launcher may be away, for example because its container restarts.
 const RETURNS_WITHIN: Duration = Duration::from_secs(10);
@@ -40,14 +41,14 @@ pub async fn run(
     socket: &Path,
     command: OsString,
     args: Vec<OsString>,
-    restriction: Option<Restriction>,
+    allowed: Option<AllowedPaths>,
 ) -> io::Result<u8> {
     let order = Order {
         command,
         args,
         directory: env::current_dir()?.into(),
         environment: env::vars_os().collect(),
-        restriction,
+        allowed,
     };
     // Before the order, so that no signal is missed.
     let [interrupt, terminate, hang_up] = PASSED_ON.map(signal);

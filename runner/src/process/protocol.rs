@@ -5,67 +5,52 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 use troupe_proto::{
     common::v1::BlockKind,
-    supervisor::v1::{Input, PromptExtent, plan_step::State},
+    supervisor::v1::{PromptExtent, plan_step::State},
 };
 
 use crate::{
-    agent::{AgentEvent, FileKind, ProducedFile, TurnEnding},
+    agent::{AgentEvent, FileKind, Order, ProducedFile, TurnEnding},
     input,
-    prompt::{PreparedTurn, join},
+    prompt::join,
     redact, tool_line,
-    tools::ToolAnswer,
     usage::{Tokens, millionths},
 };
 
-/// A line for the program.
-#[derive(Debug)]
-pub(super) enum ToProgram<'a> {
-    Turn(&'a PreparedTurn),
-    Input { number: u32, input: &'a Input },
-    ToolResult { id: &'a str, answer: &'a ToolAnswer },
-    Interrupt,
-    Shutdown,
+/// Returns the line for the program. `None`: the order is not for programs that have no tools of their own.
+pub(super) fn line(order: &Order) -> Option<String> {
+    let message = match order {
+        Order::Turn(turn) => json!({
+            "type": "turn",
+            "turn": turn.number,
+            "extent": if turn.extent == PromptExtent::Delta { "delta" } else { "full" },
+            "prompt": join(&turn.blocks),
+            "blocks": turn
+                .blocks
+                .iter()
+                .map(|block| json!({"kind": kind_name(block.kind()), "text": block.text}))
+                .collect::<Vec<_>>(),
+            "inputs": turn.inputs.iter().map(input::to_text).collect::<Vec<_>>(),
+            "repeats": turn.repeats,
+        }),
+        Order::Input { number, input } => json!({"type": "input", "number": number, "items": input::to_json(input)}),
+        Order::ToolAnswered { id, answer } => {
+            let result = answer.clone().unwrap_or_else(|failure| failure.to_json());
+            json!({"type": "tool_result", "id": id, "ok": answer.is_ok(), "result": result})
+        }
+        Order::Interrupt => json!({"type": "interrupt"}),
+        Order::Permitted { .. } | Order::Explain(_) => return None,
+    };
+    Some(to_line(&message))
 }
 
-impl ToProgram<'_> {
-    /// Returns the line with its line end. JSON escapes every inner line end, so the result is one line.
-    pub(super) fn to_line(&self) -> String {
-        let mut line = self.to_json().to_string();
-        line.push('\n');
-        line
-    }
+/// Returns the line that makes the program exit.
+pub(super) fn shutdown() -> String {
+    to_line(&json!({"type": "shutdown"}))
+}
 
-    fn to_json(&self) -> Value {
-        match self {
-            Self::Turn(turn) => json!({
-                "type": "turn",
-                "turn": turn.number,
-                "extent": if turn.extent == PromptExtent::Delta { "delta" } else { "full" },
-                "prompt": join(&turn.blocks),
-                "blocks": turn
-                    .blocks
-                    .iter()
-                    .map(|block| json!({"kind": kind_name(block.kind()), "text": block.text}))
-                    .collect::<Vec<_>>(),
-                "inputs": turn.inputs.iter().map(input::to_text).collect::<Vec<_>>(),
-                "repeats": turn.repeats,
-            }),
-            Self::Input { number, input } => {
-                json!({"type": "input", "number": number, "items": input::to_json(input)})
-            }
-            Self::ToolResult { id, answer: Ok(result) } => {
-                json!({"type": "tool_result", "id": id, "ok": true, "result": result})
-            }
-            Self::ToolResult {
-                id,
-                answer: Err(failure),
-            } => {
-                json!({"type": "tool_result", "id": id, "ok": false, "result": failure.to_json()})
-            }
-            Self::Interrupt => json!({"type": "interrupt"}),
-            Self::Shutdown => json!({"type": "shutdown"}),
-        }
-    }
+/// Returns a message with its line end. JSON escapes every inner line end, so the result is one line.
+fn to_line(message: &Value) -> String {
+    format!("{message}\n")
 }
 
 const fn kind_name(kind: BlockKind) -> &'static str {
@@ -135,7 +120,7 @@ enum ProgramLine {
         content: LineContent,
     },
     TurnEnd {
-        outcome: LineOutcome,
+        outcome: TurnEnding,
         #[serde(default)]
         message: String,
     },
@@ -172,14 +157,6 @@ fn base64_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D
         .map_err(D::Error::custom)
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LineOutcome {
-    Completed,
-    Errored,
-    Interrupted,
-}
-
 impl ProgramLine {
     fn into_event(self) -> AgentEvent {
         match self {
@@ -210,14 +187,10 @@ impl ProgramLine {
                 media_type,
                 content,
             } => AgentEvent::File(content.into_file(&name, &media_type)),
-            Self::TurnEnd { outcome, message } => AgentEvent::TurnEnded {
-                ending: match outcome {
-                    LineOutcome::Completed => TurnEnding::Completed,
-                    LineOutcome::Errored => TurnEnding::Errored,
-                    LineOutcome::Interrupted => TurnEnding::Interrupted,
-                },
+            Self::TurnEnd {
+                outcome: ending,
                 message,
-            },
+            } => AgentEvent::TurnEnded { ending, message },
         }
     }
 }
@@ -253,11 +226,11 @@ mod tests {
     use proptest::prelude::*;
     use troupe_proto::{
         common::v1::PromptBlock,
-        supervisor::v1::{InputItem, PlanStep, ToolUse, input_item::Item},
+        supervisor::v1::{Input, InputItem, PlanStep, ToolUse, input_item::Item},
     };
 
     use super::*;
-    use crate::tools::ToolFailure;
+    use crate::{prompt::PreparedTurn, tools::ToolFailure};
 
     fn read(line: &str) -> Value {
         assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1, "{line:?}");
@@ -284,43 +257,40 @@ mod tests {
                 sha256: String::new(),
             }],
             inputs: vec![input("it")],
-            completed: false,
-            repeats: false,
+            ..PreparedTurn::default()
         };
-        let refused: ToolAnswer = Err(ToolFailure::unsupported("command"));
+        let input_3 = Order::Input {
+            number: 3,
+            input: input("more"),
+        };
+        let answered = |answer| Order::ToolAnswered {
+            id: "1".to_owned(),
+            answer,
+        };
         let cases = [
             (
-                ToProgram::Turn(&turn),
+                line(&Order::Turn(turn)),
                 json!({"type": "turn", "turn": 2, "extent": "delta", "prompt": "do\nit",
                        "blocks": [{"kind": "task", "text": "do\nit"}], "inputs": ["it"], "repeats": false}),
             ),
             (
-                ToProgram::Input {
-                    number: 3,
-                    input: &input("more"),
-                },
+                line(&input_3),
                 json!({"type": "input", "number": 3, "items": [{"type": "text", "text": "more"}]}),
             ),
             (
-                ToProgram::ToolResult {
-                    id: "1",
-                    answer: &Ok(json!({"agent_id": "a"})),
-                },
+                line(&answered(Ok(json!({"agent_id": "a"})))),
                 json!({"type": "tool_result", "id": "1", "ok": true, "result": {"agent_id": "a"}}),
             ),
             (
-                ToProgram::ToolResult {
-                    id: "1",
-                    answer: &refused,
-                },
+                line(&answered(Err(ToolFailure::unsupported("command")))),
                 json!({"type": "tool_result", "id": "1", "ok": false,
                        "result": {"error": "unsupported tool: command", "reason": "INVALID_ARGUMENT"}}),
             ),
-            (ToProgram::Interrupt, json!({"type": "interrupt"})),
-            (ToProgram::Shutdown, json!({"type": "shutdown"})),
+            (line(&Order::Interrupt), json!({"type": "interrupt"})),
+            (Some(shutdown()), json!({"type": "shutdown"})),
         ];
-        for (message, expected) in cases {
-            assert_eq!(read(&message.to_line()), expected);
+        for (line, expected) in cases {
+            assert_eq!(read(&line.unwrap()), expected);
         }
     }
 
@@ -445,7 +415,7 @@ mod tests {
 
         #[test]
         fn every_text_is_written_as_one_line(text in any::<String>()) {
-            let line = ToProgram::Input { number: 1, input: &input(&text) }.to_line();
+            let line = line(&Order::Input { number: 1, input: input(&text) }).unwrap();
             prop_assert_eq!(line.matches('\n').count(), 1);
             let read: Value = serde_json::from_str(&line).unwrap();
             prop_assert_eq!(read["items"][0]["text"].as_str(), Some(text.as_str()));

@@ -55,108 +55,46 @@ impl WorkspaceTool {
             Some(_) | None => None,
         };
         let is_given = |text: &String| !text.is_empty();
-        match self {
-            Self::Command => Ok(WorkspaceCall::Command {
-                cmd: text("cmd").filter(is_given).ok_or(ArgumentError::Command)?,
-                cwd: text("cwd").unwrap_or_else(here),
-            }),
-            Self::ReadFile => Ok(WorkspaceCall::ReadFile {
-                path: text("path").filter(is_given).ok_or(ArgumentError::ReadFile)?,
-            }),
-            Self::WriteFile => Ok(WorkspaceCall::WriteFile {
-                path: text("path").filter(is_given).ok_or(ArgumentError::WriteFile)?,
-                content: text("content").ok_or(ArgumentError::WriteFile)?,
-            }),
-            Self::ListFiles => Ok(WorkspaceCall::ListFiles {
-                path: text("path").unwrap_or_else(here),
-            }),
-            Self::DeleteFile => Ok(WorkspaceCall::DeleteFile {
-                path: text("path").filter(is_given).ok_or(ArgumentError::DeleteFile)?,
-            }),
-        }
+        let here = || ".".to_owned();
+        let nothing = Some(String::new());
+        let (path, text, missing) = match self {
+            Self::Command => (
+                Some(text("cwd").unwrap_or_else(here)),
+                text("cmd").filter(is_given),
+                "command tool requires cmd",
+            ),
+            Self::ReadFile => (text("path").filter(is_given), nothing, "read_file requires path"),
+            // Empty content is valid.
+            Self::WriteFile => (
+                text("path").filter(is_given),
+                text("content"),
+                "write_file requires path and content",
+            ),
+            Self::ListFiles => (Some(text("path").unwrap_or_else(here)), nothing, ""),
+            Self::DeleteFile => (text("path").filter(is_given), nothing, "delete_file requires path"),
+        };
+        let (Some(path), Some(text)) = (path, text) else {
+            return Err(ArgumentError(missing));
+        };
+        Ok(WorkspaceCall { tool: self, path, text })
     }
 }
 
-fn here() -> String {
-    ".".to_owned()
-}
-
-/// A call of such a tool. Paths are unchanged from the agent.
+/// A call of such a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkspaceCall {
-    /// Run a command.
-    Command {
-        /// The command, for the shell.
-        cmd: String,
-        /// Where to run it.
-        cwd: String,
-    },
-    /// Read a file.
-    ReadFile {
-        /// The file.
-        path: String,
-    },
-    /// Write a file.
-    WriteFile {
-        /// The file.
-        path: String,
-        /// All of its text.
-        content: String,
-    },
-    /// List a directory.
-    ListFiles {
-        /// The directory.
-        path: String,
-    },
-    /// Delete a file.
-    DeleteFile {
-        /// The file.
-        path: String,
-    },
-}
-
-impl WorkspaceCall {
+pub struct WorkspaceCall {
     /// The tool.
-    #[must_use]
-    pub const fn tool(&self) -> WorkspaceTool {
-        match self {
-            Self::Command { .. } => WorkspaceTool::Command,
-            Self::ReadFile { .. } => WorkspaceTool::ReadFile,
-            Self::WriteFile { .. } => WorkspaceTool::WriteFile,
-            Self::ListFiles { .. } => WorkspaceTool::ListFiles,
-            Self::DeleteFile { .. } => WorkspaceTool::DeleteFile,
-        }
-    }
-
-    /// Returns the path that the call refers to.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        match self {
-            Self::Command { cwd: path, .. }
-            | Self::ReadFile { path }
-            | Self::WriteFile { path, .. }
-            | Self::ListFiles { path }
-            | Self::DeleteFile { path } => path,
-        }
-    }
+    pub tool: WorkspaceTool,
+    /// The path, unchanged from the agent. For a command, where to run it.
+    pub path: String,
+    /// The command for the shell, or the whole text of a file to write. Empty for the other tools.
+    pub text: String,
 }
 
 /// A missing argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ArgumentError {
-    /// A command without text.
-    #[error("command tool requires cmd")]
-    Command,
-    /// No path to read.
-    #[error("read_file requires path")]
-    ReadFile,
-    /// No path or no content to write. Empty content is valid.
-    #[error("write_file requires path and content")]
-    WriteFile,
-    /// No path to delete.
-    #[error("delete_file requires path")]
-    DeleteFile,
-}
+#[error("{0}")]
+pub struct ArgumentError(&'static str);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -168,9 +106,6 @@ mod tests {
     fn read(name: &str, args: &Value) -> Result<WorkspaceCall, String> {
         let tool = WorkspaceTool::named(name).unwrap();
         let call = tool.read(args.as_object().unwrap().clone());
-        if let Ok(call) = &call {
-            assert_eq!(call.tool(), tool);
-        }
         call.map_err(|error| error.to_string())
     }
 
@@ -180,17 +115,19 @@ mod tests {
             (
                 "command",
                 json!({"cmd": "make", "cwd": 7}),
-                WorkspaceCall::Command {
-                    cmd: "make".to_owned(),
-                    cwd: here(),
+                WorkspaceCall {
+                    tool: WorkspaceTool::Command,
+                    path: ".".to_owned(),
+                    text: "make".to_owned(),
                 },
             ),
             (
                 "write_file",
                 json!({"path": "a/b", "content": "", "mode": 7}),
-                WorkspaceCall::WriteFile {
+                WorkspaceCall {
+                    tool: WorkspaceTool::WriteFile,
                     path: "a/b".to_owned(),
-                    content: String::new(),
+                    text: String::new(),
                 },
             ),
         ] {

@@ -29,7 +29,7 @@ use troupe_proto::{
 };
 use uuid::Uuid;
 
-use crate::{backoff::Backoff, bearer::Bearer, text::one_line, tool_line::ToolCall};
+use crate::{backoff, bearer::Bearer, redact::MAX_NAME_CHARS, text::one_line, tool_line::ToolCall};
 
 /// Time limit of an ordinary call, including retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -43,13 +43,19 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_PAGES: usize = 10;
 /// Maximum number of items in the answer of a group. The artifact of the group has all of them.
 const MAX_GROUP_ITEMS: i32 = 200;
-/// Maximum length of an unknown tool's name in an error text, in characters.
-const MAX_NAME_CHARS: usize = 128;
 
 type Client = AgentSupervisorServiceClient<Channel>;
 
 /// The result of a tool call.
 pub(crate) type ToolAnswer = Result<Value, ToolFailure>;
+
+/// Returns an answer as JSON for the agent.
+pub(crate) fn answer_text(answer: &ToolAnswer) -> String {
+    match answer {
+        Ok(value) => value.to_string(),
+        Err(failure) => failure.to_json().to_string(),
+    }
+}
 
 /// The verb in permission errors for all operations except closing.
 const ACT_ON: &str = "act on";
@@ -541,7 +547,7 @@ impl Toolbox {
         F: Fn(Client, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        let mut backoff = Backoff::new();
+        let mut backoff = backoff::new();
         let called = Instant::now();
         let mut deadline = called + limit;
         loop {

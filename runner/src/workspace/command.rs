@@ -70,7 +70,7 @@ mod tests {
 
     async fn run_in(directory: &Path, cmd: &str, limit: Duration) -> Result<Value, Value> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let environment = vec![("PATH".to_owned(), path), ("COLOR".to_owned(), "blue".into())];
+        let environment = [("PATH".to_owned(), path), ("COLOR".to_owned(), "blue".into())].into();
         run(shell(cmd, directory.to_owned(), environment), cmd, limit)
             .await
             .map_err(|failure| failure.to_json())

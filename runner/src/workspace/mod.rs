@@ -11,7 +11,7 @@ mod files;
 mod place;
 mod snapshot;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
@@ -32,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
-    access: Access,
+    is_read_only: bool,
     /// The environment of commands: that of the thread's program.
     environment: Environment,
     /// The hidden paths of commands.
@@ -40,21 +40,12 @@ pub(crate) struct Workspace {
     command_limit: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-}
-
 impl Workspace {
     /// Returns the workspace of a thread. `command_limit` is the time limit of its commands.
     pub(crate) fn of(launch: &LaunchSpec, command_limit: Duration) -> Self {
         Self {
             root: launch.directory().to_owned(),
-            access: match launch.resolved.sandbox() {
-                Sandbox::ReadOnly => Access::Read,
-                Sandbox::Unspecified | Sandbox::WorkspaceWrite | Sandbox::FullAccess => Access::Write,
-            },
+            is_read_only: launch.resolved.sandbox() == Sandbox::ReadOnly,
             environment: environment(launch, |name| std::env::var_os(name)),
             secret_masks: SecretMasks::of(launch),
             command_limit,
@@ -86,28 +77,29 @@ impl Workspace {
     pub(crate) async fn prepare(self: &Arc<Self>, call: WorkspaceCall) -> Result<Prepared, ToolFailure> {
         let workspace = Arc::clone(self);
         blocking(move || {
-            let ending = match call.tool() {
+            let ending = match call.tool {
                 WorkspaceTool::DeleteFile => FinalLink::Itself,
                 WorkspaceTool::Command
                 | WorkspaceTool::ReadFile
                 | WorkspaceTool::WriteFile
                 | WorkspaceTool::ListFiles => FinalLink::Followed,
             };
-            let place = Place::find(&workspace.root, call.path(), ending)?;
-            workspace.permit(call.tool(), &place)?;
+            let place = Place::find(&workspace.root, &call.path, ending)?;
+            workspace.permit(call.tool, &place)?;
             Ok(Prepared { workspace, call, place })
         })
         .await
     }
 
     fn permit(&self, tool: WorkspaceTool, place: &Place) -> Result<(), ToolFailure> {
-        let text = match (self.access, tool) {
-            (Access::Write, _) | (Access::Read, WorkspaceTool::ReadFile | WorkspaceTool::ListFiles) => return Ok(()),
-            (Access::Read, WorkspaceTool::Command) => "runCommands capability is disabled",
-            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) if place.is_in_docs() => {
+        let text = match tool {
+            _ if !self.is_read_only => return Ok(()),
+            WorkspaceTool::ReadFile | WorkspaceTool::ListFiles => return Ok(()),
+            WorkspaceTool::Command => "runCommands capability is disabled",
+            WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile if place.is_in_docs() => {
                 "writeDocs capability is disabled"
             }
-            (Access::Read, WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile) => "writeCode capability is disabled",
+            WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile => "writeCode capability is disabled",
         };
         Err(ToolFailure::new(Reason::ToolDenied, text))
     }
@@ -124,64 +116,53 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Returns the program's name of the tool.
     pub(crate) const fn tool(&self) -> &'static str {
-        self.call.tool().name()
+        self.call.tool.name()
     }
 
     /// Returns the paths that it would write, relative to the supervisor's path of the workspace. Inner links are
     /// resolved.
     pub(crate) fn written(&self) -> Vec<String> {
-        match &self.call {
-            WorkspaceCall::WriteFile { .. } | WorkspaceCall::DeleteFile { .. } => {
+        match self.call.tool {
+            WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile => {
                 let path = self.workspace.root.join(self.place.inside());
                 vec![path.to_string_lossy().into_owned()]
             }
-            WorkspaceCall::Command { .. } | WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } => {
-                Vec::new()
-            }
+            WorkspaceTool::Command | WorkspaceTool::ReadFile | WorkspaceTool::ListFiles => Vec::new(),
         }
     }
 
     /// Returns the arguments for the supervisor's decision: the whole call, with the resolved path in the workspace.
     pub(crate) fn arguments(&self) -> Value {
         let path = self.place.inside();
-        match &self.call {
-            WorkspaceCall::Command { cmd, .. } => json!({"cmd": cmd, "cwd": path}),
-            WorkspaceCall::ReadFile { .. } | WorkspaceCall::ListFiles { .. } | WorkspaceCall::DeleteFile { .. } => {
-                json!({"path": path})
-            }
-            WorkspaceCall::WriteFile { content, .. } => json!({"path": path, "content": content}),
+        let text = &self.call.text;
+        match self.call.tool {
+            WorkspaceTool::Command => json!({"cmd": text, "cwd": path}),
+            WorkspaceTool::ReadFile | WorkspaceTool::ListFiles | WorkspaceTool::DeleteFile => json!({"path": path}),
+            WorkspaceTool::WriteFile => json!({"path": path, "content": text}),
         }
     }
 
     /// Executes the call. Dropping the future kills a command, but a file operation completes.
     pub(crate) async fn perform(self) -> ToolAnswer {
         let Self { workspace, call, place } = self;
-        match call {
-            WorkspaceCall::Command { cmd, .. } => {
-                let shell = command::shell(&cmd, place.path(), workspace.environment.clone());
-                command::run(workspace.secret_masks.apply(shell), &cmd, workspace.command_limit).await
+        let work: fn(&Place, &WorkspaceCall) -> io::Result<Value> = match call.tool {
+            WorkspaceTool::Command => {
+                let shell = command::shell(&call.text, place.path(), workspace.environment.clone());
+                let shell = workspace.secret_masks.apply(shell);
+                return command::run(shell, &call.text, workspace.command_limit).await;
             }
-            WorkspaceCall::ReadFile { path } => {
-                blocking(move || files::read(&place).map_err(|error| failure(&path, &error))).await
-            }
-            WorkspaceCall::WriteFile { path, content } => {
-                blocking(move || {
-                    files::write(&place, &content).map_err(|error| failure(&path, &error))?;
-                    Ok(json!({"output": format!("wrote {path}")}))
-                })
-                .await
-            }
-            WorkspaceCall::ListFiles { path } => {
-                blocking(move || files::list(&place).map_err(|error| failure(&path, &error))).await
-            }
-            WorkspaceCall::DeleteFile { path } => {
-                blocking(move || {
-                    files::delete(&place).map_err(|error| failure(&path, &error))?;
-                    Ok(json!({"output": format!("deleted {path}")}))
-                })
-                .await
-            }
-        }
+            WorkspaceTool::ReadFile => |place, _| files::read(place),
+            WorkspaceTool::WriteFile => |place, call| {
+                files::write(place, &call.text)?;
+                Ok(json!({"output": format!("wrote {}", call.path)}))
+            },
+            WorkspaceTool::ListFiles => |place, _| files::list(place),
+            WorkspaceTool::DeleteFile => |place, call| {
+                files::delete(place)?;
+                Ok(json!({"output": format!("deleted {}", call.path)}))
+            },
+        };
+        blocking(move || work(&place, &call).map_err(|error| failure(&call.path, &error))).await
     }
 }
 
@@ -248,20 +229,18 @@ mod tests {
         std::os::unix::fs::symlink("real", directory.path().join("docs")).unwrap();
         let workspace = workspace(&directory, Sandbox::WorkspaceWrite);
         let mut asked = Vec::new();
-        let path = || "docs/a".to_owned();
-        for call in [
-            WorkspaceCall::ReadFile { path: path() },
-            WorkspaceCall::ListFiles { path: ".".to_owned() },
-            WorkspaceCall::Command {
-                cmd: "ls".to_owned(),
-                cwd: ".".to_owned(),
-            },
-            WorkspaceCall::WriteFile {
-                path: path(),
-                content: "é".to_owned(),
-            },
-            WorkspaceCall::DeleteFile { path: path() },
+        for (tool, path, text) in [
+            (WorkspaceTool::ReadFile, "docs/a", ""),
+            (WorkspaceTool::ListFiles, ".", ""),
+            (WorkspaceTool::Command, ".", "ls"),
+            (WorkspaceTool::WriteFile, "docs/a", "é"),
+            (WorkspaceTool::DeleteFile, "docs/a", ""),
         ] {
+            let call = WorkspaceCall {
+                tool,
+                path: path.to_owned(),
+                text: text.to_owned(),
+            };
             let prepared = workspace.prepare(call).await.unwrap();
             asked.push((prepared.tool(), prepared.arguments()));
         }

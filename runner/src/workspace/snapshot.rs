@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -20,7 +20,7 @@ use troupe_proto::common::v1::Sandbox;
 use super::changes::MAX_DIFF_BYTES;
 use crate::{
     agent::LaunchSpec,
-    env::plain,
+    env::{Environment, plain},
     process_spec::ProcessSpec,
     subprocess::{self, Limits},
 };
@@ -228,7 +228,7 @@ impl Snapshots {
         args.extend(settings());
         args.extend(["update-index", "-z", "--add", "--remove", "--replace", "--stdin"].map(OsString::from));
         let mut environment = self.environment();
-        environment.push((PATHS_VARIABLE.to_owned(), self.store.join(PATHS).into()));
+        environment.insert(PATHS_VARIABLE.to_owned(), self.store.join(PATHS).into());
         run("/bin/sh".into(), args, &self.root, environment).await?;
         Ok(())
     }
@@ -238,10 +238,10 @@ impl Snapshots {
         run("git".into(), args.collect(), &self.root, self.environment()).await
     }
 
-    fn environment(&self) -> Vec<(String, OsString)> {
+    fn environment(&self) -> Environment {
         let mut environment = plain_environment();
-        environment.push(("GIT_DIR".to_owned(), self.store.clone().into()));
-        environment.push(("GIT_WORK_TREE".to_owned(), self.root.clone().into()));
+        environment.insert("GIT_DIR".to_owned(), self.store.clone().into());
+        environment.insert("GIT_WORK_TREE".to_owned(), self.root.clone().into());
         environment
     }
 }
@@ -273,8 +273,7 @@ fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Resul
         let size = match fs::symlink_metadata(root.join(path)) {
             Ok(metadata) if metadata.is_dir() || metadata.len() > MAX_FILE_BYTES => continue,
             Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            // A directory has replaced a file, or the reverse.
+            // It is gone, or a directory has replaced a file, or the reverse.
             Err(_) => 0,
         };
         if names.insert(name) {
@@ -308,7 +307,7 @@ fn settings() -> Vec<OsString> {
 }
 
 /// Returns an environment without the settings of a user or of the machine.
-fn plain_environment() -> Vec<(String, OsString)> {
+fn plain_environment() -> Environment {
     let mut environment = plain(|name| std::env::var_os(name));
     let rules = [
         ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -324,7 +323,7 @@ async fn run(
     command: PathBuf,
     args: Vec<OsString>,
     directory: &Path,
-    environment: Vec<(String, OsString)>,
+    environment: Environment,
 ) -> Result<Vec<u8>, String> {
     let process = ProcessSpec::new(command, args, directory, environment);
     let limits = Limits {

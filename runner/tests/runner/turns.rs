@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tonic::Code;
 use troupe_proto::{
-    common::v1::{BlockKind, ResolvedSpawn, Sandbox, ToolPolicy, ToolPolicyLayer},
+    common::v1::{BlockKind, ResolvedSpawn, Sandbox},
     supervisor::v1::{
         ClosePolicy, PromptExtent, StartRefusal, StartThread, Turn, TurnOutcome, deliver_input::Delivery,
         runner_report::Kind,
     },
 };
-use troupe_runner::{Enforcement, RunnerError};
+use troupe_runner::RunnerError;
 
 use crate::{
     program::ECHO,
@@ -237,16 +237,7 @@ async fn thread_that_cannot_start_is_refused() {
 
 #[tokio::test]
 async fn full_or_unenforcing_runner_refuses_start() {
-    let runner = TestRunner::with(ECHO, |config| {
-        config.capacity = 1;
-        change(config, |program| {
-            program.enforces = Enforcement {
-                tools: false,
-                read_only: false,
-            };
-        });
-    })
-    .await;
+    let runner = TestRunner::with(ECHO, |config| config.capacity = 1).await;
     let mut supervisor = runner.attached(Vec::new()).await;
     let read_only = StartThread {
         thread_id: "0190a5a4-0000-7000-8000-000000000002".to_owned(),
@@ -256,19 +247,8 @@ async fn full_or_unenforcing_runner_refuses_start() {
         }),
         ..start()
     };
-    let one_tool = ToolPolicyLayer {
-        allow_list: vec!["wait".to_owned()],
-        ..ToolPolicyLayer::default()
-    };
-    let restricted = StartThread {
-        thread_id: "0190a5a4-0000-7000-8000-000000000004".to_owned(),
-        tool_policy: Some(ToolPolicy { layers: vec![one_tool] }),
-        ..start()
-    };
-    for start in [read_only, restricted] {
-        supervisor.start(start).await;
-        assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
-    }
+    supervisor.start(read_only).await;
+    assert_eq!(supervisor.refused().await.refusal(), StartRefusal::PolicyNotEnforceable);
 
     supervisor.start(start()).await;
     supervisor.turn_started().await;

@@ -258,7 +258,7 @@ async fn writes_in_read_only_thread_are_refused() {
             r#"{"tool_call":{"name":"command","args":{"cmd":"touch a"}}}"#,
             r#"{"tool_call":{"name":"list_files","args":{}}}"#,
         ]),
-        |config| change(config, |program| program.enforces.read_only = true),
+        |config| change(config, |program| program.holds_read_only = true),
     )
     .await;
     let mut supervisor = runner.attached(Vec::new()).await;

@@ -10,14 +10,14 @@ use troupe_proto::{reason::Reason, supervisor::v1::ToolVerdict};
 
 use super::{ThreadTask, transcript::RecordedCall};
 use crate::{
-    agent::{AskedTool, StartedTool},
+    agent::{AskedTool, Order, StartedTool},
     redact,
     thread::{
         ThreadReporter,
         gate::{self, JudgedCall, Judgement},
     },
     tool_line::{ToolCall, WorkspaceTool},
-    tools::{ToolAnswer, ToolFailure, Toolbox},
+    tools::{ToolAnswer, ToolFailure, Toolbox, answer_text},
     workspace::{FileContent, Prepared, Workspace},
     worktree::Worktree,
 };
@@ -184,21 +184,16 @@ impl ThreadTask {
             call.id = format!("call-{}", self.minted_ids);
         }
         if let Some(refusal) = self.refusal() {
-            self.answer(&call.id, &Err(refusal));
+            let answer = Err(refusal);
+            self.give(Order::ToolAnswered { id: call.id, answer });
             return;
         }
         let used = redact::tool_use(&call.name, "");
         self.meter.show(|shown| shown.last_tool = Some(used));
         // The supervisor decides on its own tools when they are called.
         if WorkspaceTool::named(&call.name).is_none() {
-            self.record_call(&RecordedCall {
-                id: &call.id,
-                tool: &call.name,
-                arguments: &Value::Object(call.args.clone()),
-                verdict: ToolVerdict::Unspecified,
-                reason: "",
-                approval_id: "",
-            });
+            let arguments = Value::Object(call.args.clone());
+            self.record_call(&RecordedCall::undecided(&call.id, &call.name, &arguments));
         }
         let mut executor = self.executor.clone();
         if let Some(turn) = &self.turn {
@@ -274,12 +269,9 @@ impl ThreadTask {
             return;
         }
         self.record_call(&RecordedCall {
-            id: "",
-            tool: &tool,
-            arguments: &arguments,
             verdict: ToolVerdict::Denied,
             reason: "the tool was not offered",
-            approval_id: "",
+            ..RecordedCall::undecided("", &tool, &arguments)
         });
         let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
@@ -317,16 +309,13 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
-                let (failed, text) = match &answer {
-                    Ok(value) => (false, value.to_string()),
-                    Err(failure) => (true, failure.to_json().to_string()),
-                };
-                self.record_result(&id, failed, &text, text.len());
-                self.answer(&id, &answer);
+                let text = answer_text(&answer);
+                self.record_result(&id, answer.is_err(), &text, text.len());
+                self.give(Order::ToolAnswered { id, answer });
             }
             Answered::Unoffered(text) => {
-                if let (Some(text), Some(agent)) = (text, &mut self.agent) {
-                    let _ = agent.explain(&text);
+                if let Some(text) = text {
+                    self.give(Order::Explain(text));
                 }
             }
             Answered::Ask { id, call, before } => {
@@ -334,9 +323,8 @@ impl ThreadTask {
                     turn.changes.remember(before);
                 }
                 self.decided(&call);
-                if let Some(agent) = &mut self.agent {
-                    let _ = agent.permit(&id, &call.judgement.verdict);
-                }
+                let verdict = call.judgement.verdict;
+                self.give(Order::Permitted { id, verdict });
             }
         }
     }
@@ -359,17 +347,10 @@ impl ThreadTask {
 
     /// Records a call that the program executes without asking.
     pub(super) fn started(&mut self, started: &StartedTool) {
-        if self.transcript.has_call(&started.id) {
-            return;
+        if !self.transcript.has_call(&started.id) {
+            let StartedTool { id, tool, arguments } = started;
+            self.record_call(&RecordedCall::undecided(id, tool, arguments));
         }
-        self.record_call(&RecordedCall {
-            id: &started.id,
-            tool: &started.tool,
-            arguments: &started.arguments,
-            verdict: ToolVerdict::Unspecified,
-            reason: "",
-            approval_id: "",
-        });
     }
 
     fn record_call(&mut self, call: &RecordedCall<'_>) {
@@ -386,10 +367,10 @@ impl ThreadTask {
         self.transcript.result(id, failed, text, size);
     }
 
-    fn answer(&mut self, id: &str, answer: &ToolAnswer) {
+    /// Gives the program an order. A program that does not read is detected at its next turn.
+    pub(super) fn give(&mut self, order: Order) {
         if let Some(agent) = &mut self.agent {
-            // A program that does not read is detected at its next turn.
-            let _ = agent.answer_tool(id, answer);
+            let _ = agent.give(order);
         }
     }
 }

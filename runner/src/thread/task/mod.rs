@@ -339,8 +339,7 @@ impl ThreadTask {
     async fn start_program(&mut self) -> Result<(), Unstarted> {
         let first = self.first_turn.as_ref().map_or(0, |turn| turn.turn);
         self.launch.had_turns = self.last_turn.max(first) > 1;
-        let model = self.role.model.clone();
-        let starting = self.role.kind.start(&self.launch, model);
+        let starting = self.role.kind.start(&self.launch, self.role.model.as_deref());
         self.agent = Some(self.inbox.unless_over(starting).await??);
         self.has_prompt = false;
         Ok(())

@@ -48,6 +48,20 @@ pub(super) struct RecordedCall<'a> {
     pub(super) approval_id: &'a str,
 }
 
+impl<'a> RecordedCall<'a> {
+    /// Returns a call on which the supervisor decides when it arrives, or which the program executes without asking.
+    pub(super) const fn undecided(id: &'a str, tool: &'a str, arguments: &'a Value) -> Self {
+        Self {
+            id,
+            tool,
+            arguments,
+            verdict: ToolVerdict::Unspecified,
+            reason: "",
+            approval_id: "",
+        }
+    }
+}
+
 /// Collects the entries of a thread's transcript.
 #[derive(Debug)]
 pub(super) struct Transcript {
@@ -117,14 +131,8 @@ impl Transcript {
     /// Records a tool that the program says to have used. Only lines say no more than that.
     pub(super) fn used(&mut self, tool: &ToolUse) {
         if self.has_lines {
-            self.call(&RecordedCall {
-                id: "",
-                tool: &tool.name,
-                arguments: &json!({"detail": tool.detail}),
-                verdict: ToolVerdict::Unspecified,
-                reason: "",
-                approval_id: "",
-            });
+            let arguments = json!({"detail": tool.detail});
+            self.call(&RecordedCall::undecided("", &tool.name, &arguments));
         }
     }
 
@@ -342,12 +350,8 @@ mod tests {
 
     fn call<'a>(id: &'a str, verdict: ToolVerdict, arguments: &'a Value) -> RecordedCall<'a> {
         RecordedCall {
-            id,
-            tool: "Bash",
-            arguments,
             verdict,
-            reason: "",
-            approval_id: "",
+            ..RecordedCall::undecided(id, "Bash", arguments)
         }
     }
 

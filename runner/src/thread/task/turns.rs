@@ -15,7 +15,7 @@ use troupe_proto::supervisor::v1::{
 
 use super::{EndReason, Escalation, EscalationStep, RunningTurn, ThreadTask, TurnSpan, Unstarted};
 use crate::{
-    agent::{FileKind, InputError, InterruptMethod, ProducedFile, TurnEnding},
+    agent::{FileKind, InputError, Order, ProducedFile, TurnEnding},
     input,
     text::{clean, cut},
     thread::{Command, RUNNER_STOPPED, Shutdown, ThreadReporter},
@@ -100,7 +100,7 @@ impl ThreadTask {
             if self
                 .agent
                 .as_mut()
-                .is_some_and(|agent| agent.give_turn(&prepared).is_ok())
+                .is_some_and(|agent| agent.give(Order::Turn(prepared.clone())).is_ok())
             {
                 self.has_prompt = true;
                 self.usage.turn_began();
@@ -158,13 +158,11 @@ impl ThreadTask {
             return;
         }
         let input = input.unwrap_or_default();
-        if self
-            .agent
-            .as_mut()
-            .is_some_and(|agent| agent.give_input(number, &input).is_ok())
-        {
+        let text = input::to_text(&input);
+        let order = Order::Input { number, input };
+        if self.agent.as_mut().is_some_and(|agent| agent.give(order).is_ok()) {
             self.last_input = number;
-            running.offered.insert(number, input::to_text(&input));
+            running.offered.insert(number, text);
         }
     }
 
@@ -190,9 +188,8 @@ impl ThreadTask {
                 next: EscalationStep::Signal,
                 at: Instant::now() + self.timing.interrupt_grace,
             });
-            if let Some(agent) = &mut self.agent {
-                agent.interrupt(InterruptMethod::Protocol);
-            }
+            // A program that does not react receives a signal next.
+            self.give(Order::Interrupt);
         }
     }
 
@@ -208,7 +205,7 @@ impl ThreadTask {
                     at: Instant::now() + self.timing.interrupt_grace,
                 };
                 if let Some(agent) = &mut self.agent {
-                    agent.interrupt(InterruptMethod::Signal);
+                    agent.signal();
                 }
             }
             EscalationStep::Kill => {
