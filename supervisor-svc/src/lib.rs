@@ -41,7 +41,7 @@ pub use self::{
     projections::{watch::WatchLimits, webhooks::WebhookLimits},
     registry_client::{LookUp, RegistryClient},
     rpc::{AUTHORITY, MAX_WAIT},
-    service::{OpenError, RunError, SERVICES, Supervisor, Surroundings},
+    service::{RunError, SERVICES, Supervisor, Surroundings},
     store_options::StoreOptions,
 };
 

@@ -2,19 +2,19 @@
 //! serves its RPC services.
 
 use std::{
+    fmt::Display,
     io,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use anyhow::anyhow;
 use futures::Stream;
-use supervisor_log::store::{
-    DATABASE, EventStore, OpenError as StoreError, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS,
-};
+use supervisor_log::store::{DATABASE, EventStore, PostgresStore, ReadError, SqliteStore, TOKEN_KEYS};
 use svc_kit::{
     auth::{AuthLayer, Authenticator},
     encoded::MethodOverride,
-    secret::{SecretError, SecretToken},
+    secret::SecretToken,
     serve::{self, Listener, ServeError, ServeLimits, Serving},
     shutdown::Shutdown,
     thread_token::{KEYS_FILE, TokenKeys},
@@ -24,7 +24,6 @@ use tokio::{
     sync::Semaphore,
     time::interval,
 };
-use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::server::Connected};
 use troupe_client::tls::ClientFiles;
@@ -67,36 +66,6 @@ const FORGET_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Fully qualified names of the served gRPC services, as reported by the health service.
 pub const SERVICES: &[&str] = &[AGENTS, RUNNERS];
-
-/// The error of starting the supervisor.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The log cannot be opened.
-    #[error("cannot open the log {log}: {source}")]
-    Store {
-        /// Its file or database.
-        log: String,
-        /// The cause.
-        source: StoreError,
-    },
-    /// The keys cannot be read or created.
-    #[error(transparent)]
-    Keys(#[from] SecretError),
-    /// The shared keys cannot be read or are malformed.
-    #[error("the token keys in the log cannot be used: {0}")]
-    SharedKeys(String),
-    /// TLS cannot be set up for webhooks.
-    #[error("TLS for webhooks cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The registry's address is no URL.
-    #[error("the registry's address \"{url}\" is no URL: {source}")]
-    RegistryUrl {
-        /// The configured URL.
-        url: String,
-        /// The cause.
-        source: tonic::transport::Error,
-    },
-}
 
 /// The error that stopped the supervisor.
 #[derive(Debug, thiserror::Error)]
@@ -142,46 +111,41 @@ pub struct Supervisor {
     public_url: Arc<OnceLock<String>>,
 }
 
-async fn open_store(config: &Config) -> Result<Arc<dyn EventStore>, OpenError> {
+async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn EventStore>> {
     let path = config.data_dir.join(DATABASE);
     if let Some(options) = &config.postgres {
         if path.exists() {
             tracing::warn!(path = %path.display(), "the log in the data directory is not used; --store names another one");
         }
         let store = PostgresStore::open(options.clone()).await;
-        let failed = |source| OpenError::Store {
-            log: options.to_string(),
-            source,
-        };
+        let failed = |error| anyhow!("cannot open the log {options}: {error}");
         return Ok(Arc::new(store.map_err(failed)?));
     }
     // The keys are created after the log, so existing keys imply that a log existed.
     let has_keys = config.data_dir.join(KEYS_FILE).exists();
     let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE)).await;
-    let failed = |source| OpenError::Store {
-        log: path.display().to_string(),
-        source,
-    };
+    let failed = |error| anyhow!("cannot open the log {}: {error}", path.display());
     Ok(Arc::new(store.map_err(failed)?))
 }
 
 /// Returns the keys of thread tokens: those in the log if several supervisors can share it, otherwise those in the data
 /// directory.
-async fn token_keys(store: &dyn EventStore, config: &Config) -> Result<TokenKeys, OpenError> {
+async fn token_keys(store: &dyn EventStore, config: &Config) -> anyhow::Result<TokenKeys> {
     if !store.is_shared() {
         return Ok(TokenKeys::load_or_create(&config.data_dir)?);
     }
     let agreed = store.agree(TOKEN_KEYS, TokenKeys::file(&config.data_dir)?).await;
-    let agreed = agreed.map_err(|error| OpenError::SharedKeys(error.to_string()))?;
-    TokenKeys::parse(&agreed).map_err(|defect| OpenError::SharedKeys(defect.to_owned()))
+    let failed = |defect: &dyn Display| anyhow!("the token keys in the log cannot be used: {defect}");
+    let agreed = agreed.map_err(|error| failed(&error))?;
+    TokenKeys::parse(&agreed).map_err(|defect| failed(&defect))
 }
 
 impl Supervisor {
     /// Opens the log and the keys. A passive session is activated on demand, or when it has work to do.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(config: Config) -> Result<Self, OpenError> {
+    /// One sentence about the resource that cannot be used: the log, the keys, TLS, or the registry's address.
+    pub async fn open(config: Config) -> anyhow::Result<Self> {
         if let Some(settings) = &config.backups {
             backups::before_upgrade(settings, &config.data_dir).await;
         }
@@ -193,10 +157,7 @@ impl Supervisor {
             &config.registry_tls,
             clock.clone(),
         )
-        .map_err(|source| OpenError::RegistryUrl {
-            url: config.registry_url.clone(),
-            source,
-        })?;
+        .map_err(|error| anyhow!("the registry's address \"{}\" is no URL: {error}", config.registry_url))?;
         let files = ClientFiles {
             authorities: config.cluster.cluster_ca.clone(),
             identity: None,
@@ -215,8 +176,8 @@ impl Supervisor {
     /// registry's address and token in `config` are ignored, and so are the authorities of the other supervisors.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn over(surroundings: Surroundings, config: Config) -> Result<Self, OpenError> {
+    /// As [`Self::open`].
+    pub async fn over(surroundings: Surroundings, config: Config) -> anyhow::Result<Self> {
         let Surroundings {
             store,
             registry,
@@ -227,7 +188,8 @@ impl Supervisor {
         let (telemetry, output) = (TelemetryBoard::default(), OutputBoard::default());
         let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
         let hub = RunnerHub::new(config.lease);
-        let webhooks = Webhooks::new(Arc::clone(&store), config.webhooks, clock.clone())?;
+        let webhooks = Webhooks::new(Arc::clone(&store), config.webhooks, clock.clone())
+            .map_err(|error| anyhow!("TLS for webhooks cannot be set up: {error}"))?;
         let services = Services {
             store: Arc::clone(&store),
             hub: hub.clone(),
