@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
 async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
     let address = context.global.settings().address(Service::Supervisor)?;
     if let Some(token) = args.thread_token.as_ref().and_then(GivenToken::expose) {
-        return serve_thread(&address, token, args, stop).await;
+        return serve_thread(&address, token.to_owned(), args, stop).await;
     }
     let token = context.global.settings().token(address.host())?;
     let mut supervisor = address.channel(&token).await?.supervisor();
@@ -90,31 +90,32 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
         let caller = joined(&mut supervisor, &address, &token, args).await?;
         return serve(&address, caller, stop).await;
     }
-    let opened = open_session(&mut supervisor, &args.project, context).await?;
+    let request = CreateSessionRequest {
+        cwd: args.project.cwd()?,
+        ..CreateSessionRequest::default()
+    };
+    let opened = create_session(&mut supervisor, request, context).await?;
+    let session_id = opened.session.ok_or_else(no_session)?.session_id;
+    let session = style::paint(style::NAME, &session_id);
+    context.ui.note(format!("session {session}"));
     let caller = Caller::Thread {
-        token: opened.root_token,
+        token: opened.thread_token,
     };
     let served = serve(&address, caller, stop).await;
     if args.keep {
-        let session = style::paint(style::NAME, &opened.session_id);
         context.ui.note(format!("session {session} stays open"));
         return served;
     }
-    let closed = close_session(&mut supervisor, opened.session_id).await;
+    let closed = close_session(&mut supervisor, session_id).await;
     served.and(closed)
 }
 
-async fn serve_thread(address: &Address, token: &str, args: &Args, stop: CancellationToken) -> Result<()> {
+async fn serve_thread(address: &Address, token: String, args: &Args, stop: CancellationToken) -> Result<()> {
     if args.session.is_some() || args.keep || args.project.is_given() {
         return Err(Error::usage("a thread's token stands for its thread and session")
             .hint("leave --session, --cwd, --no-cwd and --keep out, or TROUPE_THREAD_TOKEN"));
     }
-    let caller = Caller::Thread {
-        token: token.to_owned(),
-    };
-    let server = ToolServer::connect(address.connect().await?, caller)
-        .await
-        .map_err(Error::of)?;
+    let server = connect(address, Caller::Thread { token }).await?;
     if let Some(thread) = args.thread.as_deref().filter(|thread| *thread != server.thread_id()) {
         return Err(Error::usage(format!(
             "the token is that of thread {}, not of {thread}",
@@ -124,11 +125,18 @@ async fn serve_thread(address: &Address, token: &str, args: &Args, stop: Cancell
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
 }
 
+async fn connect(address: &Address, caller: Caller) -> Result<ToolServer> {
+    let connected = ToolServer::connect(address.connect().await?, caller).await;
+    connected.map_err(Error::of)
+}
+
 async fn serve(address: &Address, caller: Caller, stop: CancellationToken) -> Result<()> {
-    let server = ToolServer::connect(address.connect().await?, caller)
-        .await
-        .map_err(Error::of)?;
+    let server = connect(address, caller).await?;
     server.serve(io::stdin(), io::stdout(), stop).await.map_err(Error::of)
+}
+
+fn no_session() -> Error {
+    Error::failure("the supervisor answered no session")
 }
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
@@ -155,9 +163,7 @@ async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, a
                 session_id: session.unwrap_or_default(),
             };
             let answer = supervisor.get_session(Request::new(request)).await?.into_inner();
-            let session = answer
-                .session
-                .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
+            let session = answer.session.ok_or_else(no_session)?;
             (session.session_id, session.root_thread_id)
         }
     };
@@ -183,30 +189,6 @@ async fn accepted(address: &Address, token: &Token, session_id: &str) -> Result<
     let probe = supervisor.get_session(Request::new(request)).await;
     let is_rejected = probe.is_err_and(|status| status.code() == Code::Unauthenticated);
     Ok(text.filter(|_| !is_rejected))
-}
-
-/// A session whose root is the client's agent.
-struct Opened {
-    session_id: String,
-    root_token: String,
-}
-
-async fn open_session(supervisor: &mut Supervisor, project: &ProjectArgs, context: &Context) -> Result<Opened> {
-    let request = CreateSessionRequest {
-        cwd: project.cwd()?,
-        ..CreateSessionRequest::default()
-    };
-    let answer = create_session(supervisor, request, context).await?;
-    let session = answer
-        .session
-        .ok_or_else(|| Error::failure("the supervisor answered no session"))?;
-    context
-        .ui
-        .note(format!("session {}", style::paint(style::NAME, &session.session_id)));
-    Ok(Opened {
-        session_id: session.session_id,
-        root_token: answer.thread_token,
-    })
 }
 
 /// Closes the session that was opened for the client. A client that does not want to wait may kill this process once

@@ -274,7 +274,8 @@ impl SessionView {
     }
 }
 
-fn group_id(group: &Group) -> &str {
+/// Returns the id of a group.
+pub(crate) fn group_id(group: &Group) -> &str {
     group
         .spec
         .as_ref()
@@ -282,7 +283,8 @@ fn group_id(group: &Group) -> &str {
         .unwrap_or_default()
 }
 
-fn is_open(group: &Group) -> bool {
+/// Returns whether a group has not ended.
+pub(crate) fn is_open(group: &Group) -> bool {
     match group.state() {
         GroupState::Succeeded | GroupState::Failed | GroupState::Cancelled => false,
         GroupState::Unspecified | GroupState::AwaitingApproval | GroupState::Running | GroupState::Ending => true,

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr, stdout};
+use crate::support::up::{Up, stderr};
 
 const TABLE: &str = "key,path\none,a.rs\ntwo,\"b, c.rs\"\nthree,d.rs\n";
 
@@ -41,16 +41,11 @@ fn rows_become_agents_with_checked_results() {
         "--results",
         "results.csv",
     ];
-    let dry = up.run(&[&run[..], &["--dry-run", "--budget-tokens", "500"]].concat());
-    assert_eq!(dry.status.code(), Some(0), "{}", stderr(&dry));
-    assert_eq!(
-        stdout(&dry),
-        "3 items can run, at most 1500 tokens; nothing was started\n"
-    );
-    assert!(stdout(&up.run(&["ps", "-q"])).is_empty(), "a dry run leaves no session");
+    let dry = up.text(&[&run[..], &["--dry-run", "--budget-tokens", "500"]].concat());
+    assert_eq!(dry, "3 items can run, at most 1500 tokens; nothing was started\n");
+    assert!(up.text(&["ps", "-q"]).is_empty(), "a dry run leaves no session");
 
-    let (code, answer) = up.json(&run);
-    assert_eq!(code, Some(0), "{answer}");
+    let answer = up.succeeds(&run);
     assert_eq!(answer["group"]["state"], "GROUP_STATE_SUCCEEDED");
     let results = fs::read_to_string(up.home.path().join("results.csv")).unwrap();
     let mut rows = csv::Reader::from_reader(results.as_bytes());
@@ -68,12 +63,12 @@ fn rows_become_agents_with_checked_results() {
         "{}",
         stderr(&again)
     );
-    let shown = stdout(&up.run(&["batch", "show", "files"]));
+    let shown = up.text(&["batch", "show", "files"]);
     assert!(
         shown.contains("SUCCEEDED") && shown.contains("3/3 succeeded"),
         "{shown}"
     );
-    let items = stdout(&up.run(&["batch", "items", "files", "--state", "succeeded"]));
+    let items = up.text(&["batch", "items", "files", "--state", "succeeded"]);
     assert!(
         items.contains("two") && items.contains("{\"path\": \"b, c.rs\"}"),
         "{items}"
@@ -106,13 +101,11 @@ fn interrupted_batch_continues_and_is_followed_again() {
         "{said:?}"
     );
 
-    let shown = stdout(&up.run(&["batch", "show", "files"]));
+    let shown = up.text(&["batch", "show", "files"]);
     assert!(shown.contains("RUNNING"), "{shown}");
-    let (code, paused) = up.json(&["batch", "update", "files", "--pause", "--limit", "1"]);
-    assert_eq!(code, Some(0), "{paused}");
+    let paused = up.succeeds(&["batch", "update", "files", "--pause", "--limit", "1"]);
     assert_eq!(paused["group"]["limits"]["paused"], true);
-    let (code, cancelled) = up.json(&["batch", "cancel", "files", "--reason", "enough"]);
-    assert_eq!(code, Some(0), "{cancelled}");
+    up.succeeds(&["batch", "cancel", "files", "--reason", "enough"]);
     let followed = up.run(&run);
     assert_eq!(followed.status.code(), Some(6), "{}", stderr(&followed));
     assert!(
@@ -120,8 +113,7 @@ fn interrupted_batch_continues_and_is_followed_again() {
         "{}",
         stderr(&followed)
     );
-    let (code, retried) = up.json(&["batch", "retry", "files"]);
-    assert_eq!(code, Some(0), "{retried}");
+    let retried = up.succeeds(&["batch", "retry", "files"]);
     assert_eq!(retried["group"]["pending"], 3);
 }
 
@@ -140,8 +132,5 @@ fn unusable_batches_are_rejected_before_a_session_opens() {
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(text), "{}", stderr(&output));
     }
-    assert!(
-        stdout(&up.run(&["ps", "-q"])).is_empty(),
-        "a rejected batch leaves no session"
-    );
+    assert!(up.text(&["ps", "-q"]).is_empty(), "a rejected batch leaves no session");
 }

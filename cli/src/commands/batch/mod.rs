@@ -30,6 +30,7 @@ use crate::{
     message::TextArgs,
     names,
     options::{ProjectArgs, ResultArgs, SpawnBudget, amount, bounded, budget_in_words},
+    session_view::{group_id, is_open},
     time,
     ui::{self, Cell, Line, Table, style},
     workspace::create_session,
@@ -347,7 +348,7 @@ async fn follow(
     interrupts: &mut Signal,
     context: &Context,
 ) -> Result<()> {
-    let id = id_of(&group);
+    let id = group_id(&group).to_owned();
     let mut progress = Progress::new(&group, context);
     if group.state() == GroupState::AwaitingApproval {
         context.ui.note(format!(
@@ -355,7 +356,7 @@ async fn follow(
             group.approval_id
         ));
     }
-    while !has_ended(&group) {
+    while is_open(&group) {
         progress.show(&group)?;
         let request = GetGroupRequest {
             session_id: group.session_id.clone(),
@@ -405,21 +406,6 @@ async fn follow(
     }
 }
 
-fn has_ended(group: &Group) -> bool {
-    matches!(
-        group.state(),
-        GroupState::Succeeded | GroupState::Failed | GroupState::Cancelled
-    )
-}
-
-fn id_of(group: &Group) -> String {
-    group
-        .spec
-        .as_ref()
-        .map(|spec| spec.group_id.clone())
-        .unwrap_or_default()
-}
-
 /// Returns the name of a batch, or the id of a batch without a name.
 fn name(group: &Group) -> String {
     let spec = group.spec.clone().unwrap_or_default();
@@ -465,7 +451,7 @@ async fn items(supervisor: &mut Supervisor, group: &Group, states: &[GroupItemSt
     loop {
         let request = ListGroupItemsRequest {
             session_id: group.session_id.clone(),
-            group_id: id_of(group),
+            group_id: group_id(group).to_owned(),
             states: states.iter().copied().map(i32::from).collect(),
             page_token,
             ..ListGroupItemsRequest::default()
@@ -529,7 +515,7 @@ async fn update(args: UpdateArgs, context: &Context) -> Result<()> {
     let request = UpdateGroupRequest {
         request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
-        group_id: id_of(&group),
+        group_id: group_id(&group).to_owned(),
         max_concurrency: args.limit,
         tolerated_failures: args.tolerate,
         paused: (args.pause || args.resume).then_some(args.pause),
@@ -544,7 +530,7 @@ async fn retry(named: Named, context: &Context) -> Result<()> {
     let request = RetryGroupRequest {
         request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
-        group_id: id_of(&group),
+        group_id: group_id(&group).to_owned(),
     };
     let answer = supervisor.retry_group(Request::new(request)).await?.into_inner();
     print(answer.group, context)
@@ -556,7 +542,7 @@ async fn cancel(named: &Named, reason: String, context: &Context) -> Result<()> 
     let request = CancelGroupRequest {
         request_id: troupe_client::request_id(),
         session_id: group.session_id.clone(),
-        group_id: id_of(&group),
+        group_id: group_id(&group).to_owned(),
         reason,
     };
     let answer = supervisor.cancel_group(Request::new(request)).await?.into_inner();

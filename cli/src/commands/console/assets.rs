@@ -157,6 +157,12 @@ mod tests {
             ("/./sessions", None),
             ("/sessions/%2E%2e", None),
             ("/sessions/%00", None),
+            ("///evil.example/sessions", None),
+            ("/\\/evil.example/", None),
+            ("/.%2e/etc/passwd", None),
+            ("/..%5c..%5cetc", None),
+            ("/%2E%2E%2Fetc%2Fpasswd", None),
+            ("/assets/%2e%2e%2findex", None),
         ] {
             assert_eq!(find(FILES, path).map(|asset| asset.path), found, "{path}");
         }

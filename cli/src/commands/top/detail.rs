@@ -36,42 +36,40 @@ const REST: Duration = Duration::from_millis(120);
 /// A tab of a thread's details.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tab {
+    /// The end of the transcript, then its new entries.
     #[default]
     Transcript,
+    /// The properties of the thread. The model has them.
     Info,
+    /// The latest prompt, and its difference from the one before.
     Prompt,
+    /// The mail and the edges.
     Mail,
+    /// The artifacts, and the latest diff.
     Files,
+    /// The latest events, then the new ones.
     Events,
 }
 
 impl Tab {
-    /// The tabs in their order.
-    pub(super) const ALL: [Self; 6] = [
-        Self::Transcript,
-        Self::Info,
-        Self::Prompt,
-        Self::Mail,
-        Self::Files,
-        Self::Events,
+    /// The tabs in their order, with their names.
+    pub(super) const ALL: [(Self, &'static str); 6] = [
+        (Self::Transcript, "transcript"),
+        (Self::Info, "info"),
+        (Self::Prompt, "prompt"),
+        (Self::Mail, "mail"),
+        (Self::Files, "files"),
+        (Self::Events, "events"),
     ];
-
-    /// Returns the name of the tab.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Transcript => "transcript",
-            Self::Info => "info",
-            Self::Prompt => "prompt",
-            Self::Mail => "mail",
-            Self::Files => "files",
-            Self::Events => "events",
-        }
-    }
 
     /// Returns the tab that is `steps` after this one, in a circle.
     pub(super) fn step(self, steps: usize) -> Self {
-        let place = Self::ALL.iter().position(|tab| *tab == self).unwrap_or_default();
-        *Self::ALL.iter().cycle().nth(place + steps).unwrap_or(&self)
+        let place = Self::ALL.iter().position(|(tab, _)| *tab == self).unwrap_or_default();
+        Self::ALL
+            .iter()
+            .cycle()
+            .nth(place + steps)
+            .map_or(self, |(tab, _)| *tab)
     }
 
     /// Returns whether new lines are added at the end, so that the end is shown at first.
@@ -80,27 +78,17 @@ impl Tab {
     }
 }
 
-/// What to load for the details. A new value of `version` loads the same again.
+/// What to load for the details.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
-    /// The end of a transcript, then its new entries.
-    Transcript { thread: String },
-    /// The latest events of a thread, then its new ones.
-    Events { session: String, thread: String },
-    /// The latest prompt, and its difference from the one before.
-    Prompt { thread: String, version: u64 },
-    /// The mail and the edges.
-    Mail {
+    /// A tab of a thread. Another width or version loads it again.
+    Thread {
+        tab: Tab,
         session: String,
         thread: String,
+        /// The width of tables, otherwise 0.
         columns: usize,
-        version: u64,
-    },
-    /// The artifacts, and the latest diff.
-    Files {
-        session: String,
-        thread: String,
-        columns: usize,
+        /// The number of the thread's last event. 0 for a log, which is followed.
         version: u64,
     },
     /// The action that an approval covers.
@@ -110,14 +98,14 @@ pub(super) enum Source {
 impl Source {
     /// Returns whether both are about the same thing, possibly in different versions.
     pub(super) fn is_same_subject(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Transcript { thread }, Self::Transcript { thread: other })
-            | (Self::Events { thread, .. }, Self::Events { thread: other, .. })
-            | (Self::Prompt { thread, .. }, Self::Prompt { thread: other, .. })
-            | (Self::Mail { thread, .. }, Self::Mail { thread: other, .. })
-            | (Self::Files { thread, .. }, Self::Files { thread: other, .. }) => thread == other,
-            (Self::Approval(approval), Self::Approval(other)) => approval.approval_id == other.approval_id,
-            _ => false,
+        self.subject() == other.subject()
+    }
+
+    /// Returns the id of the thread or approval, and the tab of the thread.
+    fn subject(&self) -> (Option<Tab>, &str) {
+        match self {
+            Self::Thread { tab, thread, .. } => (Some(*tab), thread),
+            Self::Approval(approval) => (None, &approval.approval_id),
         }
     }
 }
@@ -125,14 +113,12 @@ impl Source {
 /// A change of the loaded details.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// These lines replace the lines.
+    /// These lines, or the error that prevents loading, replace the lines.
     Replace(Vec<String>),
     /// These lines follow the lines.
     Append(Vec<String>),
     /// These events follow.
     Events(Vec<Event>),
-    /// The details could not be loaded.
-    Failed(String),
 }
 
 /// Loads the details and sends them, until the task is aborted.
@@ -140,29 +126,28 @@ pub(super) async fn load(mut supervisor: Supervisor, source: Source, changes: mp
     sleep(REST).await;
     let send = async |change| changes.send((source.clone(), change)).await.is_ok();
     let loaded = match &source {
-        Source::Transcript { thread } => follow_transcript(supervisor, thread, send).await.map(|()| None),
-        Source::Events { session, thread } => follow_events(supervisor, session, thread, send).await.map(|()| None),
-        Source::Prompt { thread, .. } => prompt(&mut supervisor, thread).await.map(Some),
-        Source::Mail {
-            session,
-            thread,
-            columns,
-            ..
-        } => mail_and_edges(&mut supervisor, session, thread, *columns)
-            .await
-            .map(Some),
-        Source::Files {
-            session,
-            thread,
-            columns,
-            ..
-        } => files(&mut supervisor, session, thread, *columns).await.map(Some),
         Source::Approval(approval) => whole_approval(&mut supervisor, approval).await.map(Some),
+        Source::Thread {
+            tab,
+            session,
+            thread,
+            columns,
+            ..
+        } => match tab {
+            Tab::Transcript => follow_transcript(supervisor, thread, send).await.map(|()| None),
+            Tab::Events => follow_events(supervisor, session, thread, send).await.map(|()| None),
+            Tab::Prompt => prompt(&mut supervisor, thread).await.map(Some),
+            Tab::Mail => mail_and_edges(&mut supervisor, session, thread, *columns)
+                .await
+                .map(Some),
+            Tab::Files => files(&mut supervisor, session, thread, *columns).await.map(Some),
+            Tab::Info => return,
+        },
     };
     let change = match loaded {
         Ok(Some(lines)) => Change::Replace(lines),
         Ok(None) => return,
-        Err(error) => Change::Failed(error.message().to_owned()),
+        Err(error) => Change::Replace(vec![error.message().to_owned()]),
     };
     // The receiver is gone when the screen ends.
     let _ = changes.send((source.clone(), change)).await;

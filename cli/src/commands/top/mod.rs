@@ -22,7 +22,6 @@ mod tests;
 mod view;
 
 use std::{
-    collections::HashMap,
     env,
     ffi::OsString,
     fs::{self, File},
@@ -51,18 +50,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use troupe_proto::{
-    registry::v1::{Agent, ResolveSpawnRequest},
-    supervisor::v1::{
-        GetGroupRequest, GetThreadRequest, Group, Runner, SpawnableAgent, Thread, WatchSessionsRequest,
-        WatchThreadsRequest,
-    },
+    registry::v1::ResolveSpawnRequest,
+    supervisor::v1::{GetGroupRequest, GetThreadRequest, WatchSessionsRequest, WatchThreadsRequest},
 };
 
 use self::{
     detail::{Change, Source},
     input::TerminalInput,
     model::Reread,
-    state::{Effect, State},
+    state::{Answer, Effect, State},
     terminal::Screen,
     view::Theme,
 };
@@ -162,7 +158,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         answers,
         changes,
         loading: None,
-        rereading: HashMap::new(),
         draw_at: Some(Instant::now()),
         drawn: Instant::now(),
     };
@@ -220,23 +215,6 @@ fn to_json(state: &State) -> Value {
     json!({ "needs_person": state.needs, "sessions": sessions.collect::<Vec<_>>() })
 }
 
-/// The result of a call that was made next to the screen.
-enum Answer {
-    Thread(Box<Thread>),
-    Group(Box<Group>),
-    Runners(Vec<Runner>),
-    Roles(Vec<Agent>),
-    Spawnable(String, Vec<SpawnableAgent>),
-    /// The values that an agent of this role would have, as lines.
-    Resolved(String, Vec<String>),
-    /// The call for this part has ended.
-    Reread(Reread),
-    /// A message for the last line.
-    Done(String),
-    /// An error for the last line.
-    Failed(Error),
-}
-
 /// The screen with everything around it.
 struct Top<'a> {
     supervisor: Supervisor,
@@ -249,8 +227,6 @@ struct Top<'a> {
     changes: mpsc::Sender<(Source, Change)>,
     /// The task that loads the details.
     loading: Option<(Source, AbortOnDropHandle<()>)>,
-    /// The parts that are being read. `true`: they have changed since.
-    rereading: HashMap<Reread, bool>,
     /// When the next picture is drawn.
     draw_at: Option<Instant>,
     /// When the last picture was drawn.
@@ -305,7 +281,8 @@ impl Top<'_> {
                 _ = stop.recv() => effects.push(Effect::Suspend),
                 () = draw => self.draw()?,
                 Some(answer) = answered.recv() => {
-                    effects = self.answer(answer);
+                    self.state.tick(SystemTime::now());
+                    effects = self.state.answer(answer);
                     self.draw_within(Duration::ZERO);
                 }
                 Some((source, change)) = changed.recv() => {
@@ -392,30 +369,6 @@ impl Top<'_> {
         Vec::new()
     }
 
-    fn answer(&mut self, answer: Answer) -> Vec<Effect> {
-        self.state.tick(SystemTime::now());
-        match answer {
-            Answer::Thread(thread) => self.state.put_thread(*thread),
-            Answer::Group(group) => self.state.put_group(*group),
-            Answer::Runners(runners) => self.state.put_runners(runners),
-            Answer::Roles(roles) => self.state.put_roles(roles),
-            Answer::Spawnable(thread, roles) => return self.state.put_spawnable(&thread, roles),
-            Answer::Resolved(role, lines) => self.state.put_resolved(role, lines),
-            Answer::Reread(part) => {
-                if self.rereading.remove(&part) == Some(true) {
-                    return vec![Effect::Reread(part)];
-                }
-            }
-            Answer::Done(text) => self.state.note(text, false),
-            Answer::Failed(error) => {
-                let remedy = error.remedy().map(|remedy| format!(" ({remedy})"));
-                let text = format!("{}{}", error.message(), remedy.unwrap_or_default());
-                self.state.note(text, true);
-            }
-        }
-        Vec::new()
-    }
-
     /// Performs an effect that does not need the whole terminal.
     fn perform(&mut self, effect: Effect) -> Result<()> {
         let mut supervisor = self.supervisor.clone();
@@ -440,15 +393,20 @@ impl Top<'_> {
                     self.answer_with(async move { Ok(Answer::Resolved(role, resolved(&context, request).await?)) });
                 }
             }
-            Effect::Reread(part) => self.reread(part),
-            Effect::Run { arguments, file } => {
-                let mut child = self.child(&arguments)?;
-                self.answer_with(async move {
-                    Ok(Answer::Done(match file {
-                        Some(file) => write_output(&mut child, &file).await?,
-                        None => output_of(&mut child).await?,
-                    }))
+            Effect::Reread(part) => {
+                let answers = self.answers.clone();
+                spawn_local(async move {
+                    sleep(REREAD).await;
+                    // A thread or a group that is gone needs no answer.
+                    if let Some(answer) = read(supervisor, &part).await {
+                        let _ = answers.send(answer).await;
+                    }
+                    let _ = answers.send(Answer::Reread(part)).await;
                 });
+            }
+            Effect::Run { arguments, file } => {
+                let child = self.child(&arguments)?;
+                self.answer_with(async move { Ok(Answer::Done(run_aside(child, file).await?)) });
             }
             Effect::Copy(text) => {
                 let mut sequence = String::new();
@@ -482,23 +440,6 @@ impl Top<'_> {
         spawn_local(async move {
             // The receiver is gone when the screen ends.
             let _ = answers.send(work.await.unwrap_or_else(Answer::Failed)).await;
-        });
-    }
-
-    fn reread(&mut self, part: Reread) {
-        if let Some(is_changed) = self.rereading.get_mut(&part) {
-            *is_changed = true;
-            return;
-        }
-        self.rereading.insert(part.clone(), false);
-        let (supervisor, answers) = (self.supervisor.clone(), self.answers.clone());
-        spawn_local(async move {
-            sleep(REREAD).await;
-            // A thread or a group that is gone needs no answer.
-            if let Some(answer) = read(supervisor, &part).await {
-                let _ = answers.send(answer).await;
-            }
-            let _ = answers.send(Answer::Reread(part)).await;
         });
     }
 
@@ -613,38 +554,27 @@ async fn read(mut supervisor: Supervisor, part: &Reread) -> Option<Answer> {
     }
 }
 
-/// Runs a command with a new file as its output. Returns a message that names the file.
-async fn write_output(child: &mut Process, path: &str) -> Result<String> {
-    let file = File::create_new(path).map_err(|error| Error::failure(format!("cannot write \"{path}\": {error}")))?;
-    let output = child.stdin(Stdio::null()).stdout(file).stderr(Stdio::piped()).spawn()?;
-    let output = output.wait_with_output().await?;
-    if output.status.success() {
-        return Ok(format!("wrote {path}"));
-    }
-    // The first error is the one to report.
-    let _ = fs::remove_file(path);
-    Err(first_error(&output.stderr))
-}
-
-/// Runs a command and returns the last line of its output.
-async fn output_of(child: &mut Process) -> Result<String> {
-    let output = child.stdin(Stdio::null()).output().await?;
-    let last = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        text.lines()
-            .rfind(|line| !line.trim().is_empty())
-            .unwrap_or_default()
-            .to_owned()
+/// Runs a command next to the screen, with its output in a new file if one is named. Returns a message: the name of the
+/// file, or the last line of the output.
+async fn run_aside(mut child: Process, file: Option<String>) -> Result<String> {
+    let stdout = match &file {
+        Some(path) => File::create_new(path)
+            .map_err(|error| Error::failure(format!("cannot write \"{path}\": {error}")))?
+            .into(),
+        None => Stdio::piped(),
     };
+    let child = child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+    let output = child.spawn()?.wait_with_output().await?;
     if output.status.success() {
-        return Ok(last(&output.stdout));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        return Ok(file.map_or_else(|| last.to_owned(), |path| format!("wrote {path}")));
     }
-    Err(first_error(&output.stderr))
-}
-
-/// Returns the first line of the errors of a command.
-fn first_error(bytes: &[u8]) -> Error {
-    let errors = String::from_utf8_lossy(bytes);
+    if let Some(path) = file {
+        // The first error is the one to report.
+        let _ = fs::remove_file(path);
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
     let first = errors.lines().next().unwrap_or_default();
-    Error::failure(first.strip_prefix("error: ").unwrap_or(first))
+    Err(Error::failure(first.strip_prefix("error: ").unwrap_or(first)))
 }

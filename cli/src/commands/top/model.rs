@@ -2,14 +2,13 @@
 
 use std::{collections::HashMap, time::SystemTime};
 
-use prost_types::Timestamp;
 use troupe_proto::supervisor::v1::{
     ConditionKind, Group, Session, StatusKind, Thread, Usage, WatchThreadsResponse, event::Kind,
     watch_threads_response::Message,
 };
 
 use super::rate::Rate;
-use crate::{attention, follow::SessionsUpdate, session_view::SessionView, ui};
+use crate::{follow::SessionsUpdate, session_view::SessionView, ui};
 
 /// Closed threads of a session that are stored before they are forgotten.
 const MAX_CLOSED_THREADS: usize = 256;
@@ -97,7 +96,6 @@ pub(super) struct Totals {
 pub(super) struct Model {
     sessions: Vec<Followed>,
     is_synced: bool,
-    has_new_shape: bool,
     lost: Option<Lost>,
     tokens: Rate,
     cost: Rate,
@@ -121,7 +119,7 @@ impl Model {
             SessionsUpdate::Unfollowed(id, _) => self.set_link(&id, Link::Rejected),
             SessionsUpdate::Deleted(id) => {
                 if let Ok(place) = self.place(&id) {
-                    self.remove(place);
+                    self.sessions.remove(place);
                 }
             }
             SessionsUpdate::Lost(why) => {
@@ -132,15 +130,8 @@ impl Model {
         Vec::new()
     }
 
-    /// Returns whether there may be other rows than at the last call. This is exact only without a filter and in the order
-    /// of creation.
-    pub(super) fn take_new_shape(&mut self) -> bool {
-        std::mem::take(&mut self.has_new_shape)
-    }
-
     /// Adds or replaces a thread that was read.
     pub(super) fn put_thread(&mut self, thread: Thread) {
-        self.has_new_shape = true;
         if let Some(followed) = self.followed_mut(&thread.session_id) {
             followed.view.put_read_thread(thread);
         }
@@ -148,7 +139,6 @@ impl Model {
 
     /// Replaces a group that was read.
     pub(super) fn put_group(&mut self, group: Group) {
-        self.has_new_shape = true;
         if let Some(followed) = self.followed_mut(&group.session_id) {
             followed.view.put_read_group(group);
         }
@@ -237,17 +227,13 @@ impl Model {
         }
     }
 
-    fn remove(&mut self, place: usize) {
-        self.sessions.remove(place);
-        self.has_new_shape = true;
-    }
-
     fn put_session(&mut self, session: Session, is_removed: bool) {
         match self.place(&session.session_id) {
-            Ok(place) if is_removed && !session.closed => self.remove(place),
+            Ok(place) if is_removed && !session.closed => {
+                self.sessions.remove(place);
+            }
             Ok(place) => {
                 if let Some(followed) = self.sessions.get_mut(place) {
-                    self.has_new_shape |= followed.info.closed != session.closed;
                     followed.info = session;
                 }
             }
@@ -260,14 +246,13 @@ impl Model {
                     closed: 0,
                 };
                 self.sessions.insert(place, followed);
-                self.has_new_shape = true;
             }
         }
         let closed = self.sessions.iter().filter(|followed| followed.is_closed()).count();
         if closed > MAX_CLOSED_SESSIONS
             && let Some(oldest) = self.sessions.iter().position(Followed::is_closed)
         {
-            self.remove(oldest);
+            self.sessions.remove(oldest);
         }
     }
 
@@ -281,10 +266,8 @@ impl Model {
             return Vec::new();
         };
         followed.link = Link::Live;
-        let (shape, before) = (Shape::of(&followed.view, thread), usage_of(&followed.view, thread));
+        let before = usage_of(&followed.view, thread);
         followed.view.apply(message);
-        let is_snapshot = matches!(message.message, Some(Message::Snapshot(_)));
-        let has_new_shape = is_snapshot || shape != Shape::of(&followed.view, thread);
         let after = usage_of(&followed.view, thread);
         let unclear = followed.view.take_unclear();
         let is_end = matches!(&message.message, Some(Message::Event(event)) if matches!(event.kind, Some(Kind::ThreadClosed(_))));
@@ -295,7 +278,6 @@ impl Model {
             followed.view.forget_closed();
             followed.closed = 0;
         }
-        self.has_new_shape |= has_new_shape;
         if let (Some(before), Some(after)) = (before, after) {
             self.count(thread, &before, &after, now);
         }
@@ -322,35 +304,6 @@ impl Model {
         let cost = after.cost_micros.saturating_sub(before.cost_micros);
         if cost > 0 {
             self.cost.add(cost, now);
-        }
-    }
-}
-
-/// What the rows of a session depend on. A message changes one thread.
-#[derive(PartialEq)]
-struct Shape {
-    threads: usize,
-    approvals: usize,
-    groups: usize,
-    is_closed: bool,
-    /// The status of the thread.
-    status: Option<StatusKind>,
-    /// Why and since when the thread waits for a person.
-    waits: Option<(&'static str, Option<Timestamp>)>,
-}
-
-impl Shape {
-    fn of(view: &SessionView, thread: &str) -> Self {
-        let thread = view.thread(thread);
-        let since = |thread: &Thread| thread.status.as_ref().and_then(|status| status.since);
-        let waits = |thread| attention::reason(thread).map(|(what, _)| (what, since(thread)));
-        Self {
-            threads: view.threads().len(),
-            approvals: view.approvals().len(),
-            groups: view.groups().len(),
-            is_closed: view.is_closed(),
-            status: thread.map(ui::status_of),
-            waits: thread.and_then(waits),
         }
     }
 }

@@ -134,30 +134,6 @@ pub(super) fn build(model: &Model, runners: &[Runner], roles: &[Agent], options:
     }
 }
 
-/// Returns the identity of a row.
-pub(super) fn key(row: &Row, model: &Model, runners: &[Runner], roles: &[Agent]) -> Option<Key> {
-    let followed = |session: &usize| model.sessions().get(*session);
-    let thread = |session: &usize, thread: &usize| followed(session)?.view.threads().get(*thread);
-    Some(match row {
-        Row::NeedsHeading(_) => Key::NeedsHeading,
-        Row::Approval { session, approval } => {
-            let approval = followed(session)?.view.approvals().get(*approval)?;
-            Key::Approval(approval.approval_id.clone())
-        }
-        Row::Need { session, thread: place } => Key::Need(thread(session, place)?.thread_id.clone()),
-        Row::Session { session, .. } => Key::Session(followed(session)?.info.session_id.clone()),
-        Row::Thread {
-            session, thread: place, ..
-        } => Key::Thread(thread(session, place)?.thread_id.clone()),
-        Row::Group { session, group } => {
-            let group = followed(session)?.view.groups().get(*group)?;
-            Key::Group(group.spec.as_ref()?.group_id.clone())
-        }
-        Row::Runner(runner) => Key::Runner(runners.get(*runner)?.runner_id.clone()),
-        Row::Role(role) => Key::Role(roles.get(*role)?.agent_type.clone()),
-    })
-}
-
 /// Returns the heading, then the approvals and threads that wait for a person: approvals first, the oldest first.
 pub(super) fn needs(model: &Model, options: &Options) -> Vec<Row> {
     let mut approvals = Vec::new();

@@ -3,8 +3,9 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
 use troupe_proto::supervisor::v1::{
-    ApprovalDecision, ApprovalRequested, ApprovalResolved, Event, NoteSet, SpawnableAgent, Telemetry, ThreadClosed,
-    TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind, watch_threads_response::Message,
+    ApprovalDecision, ApprovalRequested, ApprovalResolved, CloseAgentRequest, Event, InterruptAgentRequest, NoteSet,
+    SpawnableAgent, Telemetry, ThreadClosed, TurnEnded, TurnOutcome, Usage, WatchThreadsResponse, event::Kind,
+    watch_threads_response::Message,
 };
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     fixture::{ago, id, message, press, state, type_text, updates},
     model::Reread,
     rows::{Key, View},
-    state::{Effect, Mode, State, Target},
+    state::{Answer, Effect, Mode, State, Target},
     view::{self, Theme},
 };
 use crate::{error::Error, filter::Filter, follow::SessionsUpdate};
@@ -76,6 +77,12 @@ fn picture(state: &State) -> String {
 
 fn text(state: &State) -> String {
     lines(&draw(state, Theme::Dark)).join("\n")
+}
+
+#[track_caller]
+fn assert_shows(state: &State, expected: &str) {
+    let text = text(state);
+    assert!(text.contains(expected), "{text}");
 }
 
 /// Returns an event of a thread of the stage.
@@ -166,11 +173,7 @@ fn update_that_moves_the_selection_blocks_decisions() {
     state.apply(event("0000aa02", 91, resolved));
     state.refresh();
     assert_eq!(press(&mut state, "x"), []);
-    assert!(
-        text(&state).contains("the selection has just moved"),
-        "{}",
-        text(&state)
-    );
+    assert_shows(&state, "the selection has just moved");
     state.tick(ago(0) + std::time::Duration::from_secs(2));
     press(&mut state, "x");
     assert!(matches!(state.mode, Mode::Confirm { .. }));
@@ -200,49 +203,39 @@ fn key_never_acts_on_a_row_that_took_the_place_of_another() {
     state.apply(event("0000aa02", 92, resolved));
     let yes = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
     assert_eq!(state.key(&yes), [], "not the second approval");
-    assert!(
-        text(&state).contains("the selection has just moved"),
-        "{}",
-        text(&state)
-    );
+    assert_shows(&state, "the selection has just moved");
 }
 
 #[test]
 fn interrupt_carries_the_turn_on_the_screen() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t ctrl-t i");
-    assert!(text(&state).contains("interrupt worker 0000aa02?"), "{}", text(&state));
-    let call = Call::Interrupt {
+    assert_shows(&state, "interrupt worker 0000aa02?");
+    let call = Call::Interrupt(InterruptAgentRequest {
         session_id: id("0000cc03"),
         thread_id: id("0000aa02"),
         turn: Some(4),
-    };
+        ..InterruptAgentRequest::default()
+    });
     assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
     press(&mut state, "i");
     assert_eq!(press(&mut state, "x"), [], "another key cancels");
-    assert!(text(&state).contains("cancelled"));
+    assert_shows(&state, "cancelled");
 }
 
 #[test]
 fn close_shows_the_affected_threads() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t x");
-    assert!(
-        text(&state).contains("close orchestrator lead and 5 threads below it (2 running)?"),
-        "{}",
-        text(&state)
-    );
-    let call = Call::Close {
+    assert_shows(&state, "close orchestrator lead and 5 threads below it (2 running)?");
+    let call = Call::Close(CloseAgentRequest {
         session_id: id("0000cc03"),
         thread_id: id("0000aa01"),
-    };
+        ..CloseAgentRequest::default()
+    });
     assert_eq!(press(&mut state, "y"), [Effect::Call(call)]);
     press(&mut state, "h h h h h x");
-    assert!(
-        text(&state).contains("close session 0000cc03 with 7 threads (4 running)?"),
-        "{}",
-        text(&state)
-    );
+    assert_shows(&state, "close session 0000cc03 with 7 threads (4 running)?");
 }
 
 #[test]
@@ -270,10 +263,10 @@ fn input_is_sent_or_steered() {
         press(&mut state, "back");
         type_text(&mut state, "Welt");
         let sent = press(&mut state, "enter");
-        let [Effect::Call(Call::Send { text, steer: sent, .. })] = sent.as_slice() else {
+        let [Effect::Call(Call::Send(request))] = sent.as_slice() else {
             panic!("{sent:?}");
         };
-        assert_eq!((text.as_str(), *sent), ("hallo Welt", steer));
+        assert_eq!((request.message(), request.steer), ("hallo Welt", steer));
         press(&mut state, &format!("{key} enter"));
         assert!(matches!(state.mode, Mode::Browse), "an empty text sends nothing");
     }
@@ -289,7 +282,7 @@ fn command_line_knows_the_selected_id() {
     press(&mut state, ":");
     type_text(&mut state, "note 'open");
     assert_eq!(press(&mut state, "enter"), []);
-    assert!(text(&state).contains("a quote is not closed"));
+    assert_shows(&state, "a quote is not closed");
 }
 
 #[test]
@@ -301,19 +294,23 @@ fn spawn_offers_the_roles_of_the_parent() {
         description: format!("Use `{name}`"),
         ..SpawnableAgent::default()
     };
-    let asked = state.put_spawnable(&id("0000aa01"), vec![role("explorer"), role("worker")]);
+    let asked = state.answer(Answer::Spawnable(
+        id("0000aa01"),
+        vec![role("explorer"), role("worker")],
+    ));
     let resolve = |role: &str| Effect::Resolve {
         session: id("0000cc03"),
         parent: id("0000aa01"),
         role: role.to_owned(),
     };
     assert_eq!(asked, [resolve("explorer")]);
-    assert!(text(&state).contains("role of the new agent below orchestrator lead"));
+    assert_shows(&state, "role of the new agent below orchestrator lead");
     let request = state.spawn_request(&id("0000cc03"), &id("0000aa01"), "worker").unwrap();
     assert_eq!(request.inherited.unwrap().model, "gpt-5.2");
     assert_eq!(press(&mut state, "j"), [resolve("worker")]);
-    state.put_resolved("worker".to_owned(), vec!["model  role  gpt-5.2-codex".to_owned()]);
-    assert!(text(&state).contains("model  role  gpt-5.2-codex"), "{}", text(&state));
+    let resolved = vec!["model  role  gpt-5.2-codex".to_owned()];
+    state.answer(Answer::Resolved("worker".to_owned(), resolved));
+    assert_shows(&state, "model  role  gpt-5.2-codex");
     press(&mut state, "enter");
     type_text(&mut state, "Fix it");
     let spawned = press(&mut state, "enter");
@@ -332,26 +329,26 @@ fn filter_follows_each_key() {
     assert!(!text(&state).contains("bug-hunter"), "{}", text(&state));
     assert!(text(&state).contains("orchestrator"), "the threads above stay");
     press(&mut state, "enter");
-    assert!(text(&state).contains("filter r:explorer"));
+    assert_shows(&state, "filter r:explorer");
     press(&mut state, "esc");
-    assert!(text(&state).contains("bug-hunter"));
+    assert_shows(&state, "bug-hunter");
     press(&mut state, "/");
     type_text(&mut state, "x:y");
     press(&mut state, "enter");
-    assert!(text(&state).contains("unknown key \"x\""), "{}", text(&state));
+    assert_shows(&state, "unknown key \"x\"");
     press(&mut state, "esc f");
-    assert!(text(&state).contains("filter needs:me"), "{}", text(&state));
+    assert_shows(&state, "filter needs:me");
 }
 
 #[test]
 fn views_ask_for_their_data() {
     let mut state = state(120, 40);
     assert_eq!(press(&mut state, "3"), [Effect::ReadRunners]);
-    assert!(text(&state).contains("no runner is attached"));
+    assert_shows(&state, "no runner is attached");
     assert_eq!(press(&mut state, "4"), [Effect::ReadRoles]);
     press(&mut state, "1");
     assert_eq!(state.options.view, View::Needs);
-    assert!(text(&state).contains("needs you (3)"));
+    assert_shows(&state, "needs you (3)");
     press(&mut state, "esc");
     assert_eq!(state.options.view, View::Tree);
 }
@@ -401,7 +398,7 @@ fn tokens_have_a_rate() {
     assert_eq!(state.model.tokens().per_minute(ago(0)), 3_000);
     assert_eq!(state.model.cost().per_hour(ago(0)), 90_000 * 12);
     state.refresh();
-    assert!(text(&state).contains("3k/min"), "{}", text(&state));
+    assert_shows(&state, "3k/min");
 }
 
 #[test]
@@ -451,7 +448,7 @@ fn rejected_watch_does_not_delay_the_others() {
     ));
     assert!(state.model.is_synced());
     state.refresh();
-    assert!(text(&state).contains("cannot be followed"), "{}", text(&state));
+    assert_shows(&state, "cannot be followed");
 }
 
 #[test]
@@ -459,7 +456,7 @@ fn deleted_session_is_gone() {
     let mut state = state(120, 40);
     state.apply(SessionsUpdate::Deleted(id("0000cc03")));
     state.refresh();
-    assert!(text(&state).contains("no sessions"), "{}", text(&state));
+    assert_shows(&state, "no sessions");
 }
 
 #[test]
@@ -472,7 +469,7 @@ fn details_of_a_busy_thread_are_shown_in_an_older_version() {
     state.refresh();
     assert_ne!(state.source().as_ref(), Some(&older));
     state.apply_detail(&older, Change::Replace(vec!["one letter".to_owned()]));
-    assert!(text(&state).contains("one letter"), "{}", text(&state));
+    assert_shows(&state, "one letter");
 }
 
 #[test]
@@ -509,10 +506,9 @@ fn details_of_another_thread_are_not_shown() {
     press(&mut state, "ctrl-t");
     state.apply_detail(&old, Change::Replace(vec!["of the other".to_owned()]));
     assert_eq!(state.loaded(), None);
-    assert!(matches!(state.source(), Some(Source::Transcript { thread }) if thread == id("0000aa02")));
+    assert!(matches!(state.source(), Some(Source::Thread { thread, .. }) if thread == id("0000aa02")));
     assert!(matches!(state.rows.first(), Some(super::rows::Row::NeedsHeading(3))));
-    let key = super::rows::key(&state.rows[0], &state.model, &[], &[]);
-    assert_eq!(key, Some(Key::NeedsHeading));
+    assert_eq!(state.key_of(&state.rows[0]), Some(Key::NeedsHeading));
 }
 
 /// Panics as a process that shows the screen. Not a test of its own.

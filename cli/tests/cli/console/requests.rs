@@ -154,39 +154,6 @@ fn send_target(page: &Browser, method: &str, target: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn targets_of_other_hosts_are_refused() {
-    let (_up, _console, browser) = start(&[]).await;
-    let browser = browser.with("content-type", Some(GRPC_WEB));
-    let address = &browser.address;
-    let own = format!("http://{address}");
-    assert_eq!(send_target(&browser, "GET", &format!("{own}/me")).0, 200);
-    assert_eq!(send_target(&browser, "POST", &format!("{own}{LIST_SESSIONS}")).0, 200);
-    for authority in [
-        "http://evil.example",
-        "https://evil.example",
-        "http://evil.example:80",
-        &format!("http://user@{address}"),
-        &format!("http://{address}@evil.example"),
-        &format!("http://{address}.evil.example"),
-        &format!("ftp://{address}"),
-    ] {
-        for (method, path) in [
-            ("GET", "/"),
-            ("GET", "/me"),
-            ("POST", LIST_SESSIONS),
-            ("POST", "/logout"),
-        ] {
-            let target = format!("{authority}{path}");
-            let (status, answer) = send_target(&browser, method, &target);
-            assert!(matches!(status, 400 | 403), "{method} {target}: {answer}");
-        }
-    }
-    let elsewhere = browser.with("host", Some("evil.example"));
-    assert_eq!(send_target(&elsewhere, "GET", &format!("{own}/me")).0, 403);
-    assert_eq!(browser.me().await.0, StatusCode::OK, "no attack ended the login");
-}
-
-#[tokio::test]
 async fn console_is_no_proxy() {
     let (_up, _console, browser) = start(&[]).await;
     for (method, target, expected) in [
@@ -203,40 +170,6 @@ async fn console_is_no_proxy() {
             answer.contains("content-security-policy: default-src 'none'"),
             "{answer}"
         );
-    }
-}
-
-#[tokio::test]
-async fn paths_with_several_readings_have_no_page() {
-    let (_up, _console, browser) = start(&[]).await;
-    for path in [
-        "//evil.example",
-        "//evil.example/",
-        "//evil.example/%2e%2e",
-        "///evil.example/sessions",
-        "/sessions//evil.example/",
-        "/\\evil.example/",
-        "/\\/evil.example/",
-        "/%5cevil/",
-        "/%2fevil/",
-        "/sessions/../me",
-        "/./me",
-        "/sessions/..",
-        "/../../etc/passwd",
-        "/%2e%2e/%2e%2e/etc/passwd",
-        "/%2E%2E%2Fetc%2Fpasswd",
-        "/.%2e/etc/passwd",
-        "/..%5c..%5cetc",
-        "/assets/%2e%2e%2findex",
-        "/sessions/%00",
-    ] {
-        for method in ["GET", "HEAD"] {
-            let (status, answer) = send_target(&browser, method, path);
-            assert!(matches!(status, 400 | 404), "{method} {path}: {answer}");
-        }
-        let (status, answer) = send_target(&browser.with("content-type", Some(GRPC_WEB)), "POST", path);
-        let is_refused = status == 400 || answer.contains("grpc-status: 12\r\n");
-        assert!(is_refused, "{path}: {answer}");
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
 
 use troupe_proto::{
     common::v1::Mode as SessionMode,
-    supervisor::v1::{Approval, StatusKind, Thread},
+    supervisor::v1::{
+        Approval, CloseAgentRequest, CloseSessionRequest, InterruptAgentRequest, ResolveApprovalRequest,
+        ResumeAgentRequest, SendInputRequest, StatusKind, Thread, UpdateSessionRequest,
+    },
 };
 
 use super::{
@@ -28,24 +31,32 @@ const MOVED: Duration = Duration::from_secs(1);
 /// Filters of the key `f`, in a circle.
 const COMMON_FILTERS: [&str; 4] = ["", "needs:me", "s:running", "over:budget"];
 
+/// The effects of a command, or why it is not possible.
+type Outcome = Result<Vec<Effect>, String>;
+
 impl State {
-    /// Executes the command of a key.
+    /// Executes the command of a key. Shows why it is not possible.
     pub(super) fn command(&mut self, command: Command) -> Vec<Effect> {
+        self.try_command(command).unwrap_or_else(|why| {
+            self.note(why, true);
+            Vec::new()
+        })
+    }
+
+    fn try_command(&mut self, command: Command) -> Outcome {
         if command.is_mutation() {
             if self.is_read_only {
-                self.note("--read-only: this key is off", true);
-                return Vec::new();
+                return Err("--read-only: this key is off".to_owned());
             }
             let is_recent = |moved: SystemTime| self.now.duration_since(moved).is_ok_and(|age| age < MOVED);
             if self.moved.is_some_and(is_recent) {
-                self.note("the selection has just moved; press the key again", true);
-                return Vec::new();
+                return Err("the selection has just moved; press the key again".to_owned());
             }
         }
         match command {
-            Command::Quit => return vec![Effect::Quit],
-            Command::Suspend => return vec![Effect::Suspend],
-            Command::Redraw => return vec![Effect::Redraw],
+            Command::Quit => return Ok(vec![Effect::Quit]),
+            Command::Suspend => return Ok(vec![Effect::Suspend]),
+            Command::Redraw => return Ok(vec![Effect::Redraw]),
             Command::Help => self.mode = Mode::Help(0),
             Command::Up | Command::Down | Command::PageUp | Command::PageDown | Command::First | Command::Last => {
                 self.move_by(command);
@@ -78,16 +89,16 @@ impl State {
             Command::ViewTree => self.show(View::Tree),
             Command::ViewRunners => {
                 self.show(View::Runners);
-                return vec![Effect::ReadRunners];
+                return Ok(vec![Effect::ReadRunners]);
             }
             Command::ViewRoles => {
                 self.show(View::Roles);
-                return vec![Effect::ReadRoles];
+                return Ok(vec![Effect::ReadRoles]);
             }
             Command::Filter => {
                 let before = self.options.filter.clone();
                 let text = before.text().to_owned();
-                self.edit(Purpose::Filter { before }, "filter", &text);
+                return Ok(self.edit(Purpose::Filter { before }, "filter", &text));
             }
             Command::NextFilter => self.next_filter(),
             Command::Sort => {
@@ -102,25 +113,25 @@ impl State {
                 self.rebuild();
             }
             Command::Copy => {
-                if let Some(id) = self.selected_id() {
+                if let Some(id) = self.target().id().map(str::to_owned) {
                     self.note(format!("copied {id}"), false);
-                    return vec![Effect::Copy(id)];
+                    return Ok(vec![Effect::Copy(id)]);
                 }
             }
-            Command::Run => self.edit(Purpose::Run, "troupe", ""),
-            Command::Pager => return self.pager(),
-            Command::Export => return self.export(),
+            Command::Run => return Ok(self.edit(Purpose::Run, "troupe", "")),
+            Command::Pager => return Ok(self.pager()),
+            Command::Export => return Ok(self.export()),
             Command::Grant | Command::Deny | Command::DenyWithReason => return self.decide(command),
-            Command::Send | Command::Steer => self.send(command == Command::Steer),
-            Command::Interrupt => self.interrupt(),
-            Command::Close => self.close(),
+            Command::Send | Command::Steer => return self.send(command == Command::Steer),
+            Command::Interrupt => return self.interrupt(),
+            Command::Close => return self.close(),
             Command::Resume => return self.resume(),
             Command::Pause => return self.pause(),
             Command::Mode => return self.set_mode(),
-            Command::Budget => self.budget(),
-            Command::Spawn => return self.spawn(),
+            Command::Budget => return self.budget(),
+            Command::Spawn => return Ok(self.spawn()),
         }
-        Vec::new()
+        Ok(Vec::new())
     }
 
     pub(super) fn move_by(&mut self, command: Command) {
@@ -167,7 +178,7 @@ impl State {
             return;
         }
         let id = match self.rows.get(self.selected) {
-            Some(Row::Session { .. } | Row::Thread { .. }) => self.selected_id(),
+            Some(Row::Session { .. } | Row::Thread { .. }) => self.target().id().map(str::to_owned),
             _ => None,
         };
         let Some(id) = id else {
@@ -287,7 +298,7 @@ impl State {
     }
 
     fn export(&self) -> Vec<Effect> {
-        let Some(followed) = self.selected_session() else {
+        let Some(followed) = self.target().session() else {
             return Vec::new();
         };
         let id = followed.info.session_id.as_str();
@@ -297,67 +308,77 @@ impl State {
         }]
     }
 
-    fn decide(&mut self, command: Command) -> Vec<Effect> {
+    /// Returns the selected thread with its session.
+    fn thread(&self) -> Result<(&Followed, &Thread), String> {
+        match self.target() {
+            Target::Thread(followed, thread) => Ok((followed, thread)),
+            _ => Err("select a thread first".to_owned()),
+        }
+    }
+
+    /// Returns the session of the selection.
+    fn session(&self) -> Result<&Followed, String> {
+        let session = self.target().session();
+        session.ok_or_else(|| "select a session or one of its threads first".to_owned())
+    }
+
+    /// Asks whether to make a call.
+    fn confirm(&mut self, question: String, call: Call) -> Vec<Effect> {
+        self.mode = Mode::Confirm { question, call };
+        Vec::new()
+    }
+
+    fn decide(&mut self, command: Command) -> Outcome {
         let found = match self.target() {
             Target::Approval(followed, approval) => Some((followed, approval)),
             Target::Thread(followed, thread) => only_approval(followed, thread).map(|approval| (followed, approval)),
             _ => None,
         };
-        let Some((followed, approval)) = found else {
-            self.note("select an approval first; `a` goes to the next one", true);
-            return Vec::new();
-        };
-        let (session, id) = (followed.info.session_id.clone(), approval.approval_id.clone());
-        if command == Command::DenyWithReason {
-            let purpose = Purpose::Deny { session, approval: id };
-            self.edit(purpose, "deny because", "");
-            return Vec::new();
-        }
-        vec![Effect::Call(Call::Decide {
-            session_id: session,
-            approval_id: id,
+        let (followed, approval) = found.ok_or("select an approval first; `a` goes to the next one")?;
+        let request = ResolveApprovalRequest {
+            session_id: followed.info.session_id.clone(),
+            approval_id: approval.approval_id.clone(),
             grant: command == Command::Grant,
-            reason: String::new(),
-        })]
+            ..ResolveApprovalRequest::default()
+        };
+        if command == Command::DenyWithReason {
+            return Ok(self.edit(Purpose::Deny(request), "deny because", ""));
+        }
+        Ok(vec![Effect::Call(Call::Decide(request))])
     }
 
-    fn send(&mut self, steer: bool) {
-        let Target::Thread(_, thread) = self.target() else {
-            self.note("select a thread first", true);
-            return;
-        };
-        let purpose = Purpose::Send {
-            session: thread.session_id.clone(),
-            thread: thread.thread_id.clone(),
+    fn send(&mut self, steer: bool) -> Outcome {
+        let (_, thread) = self.thread()?;
+        let request = SendInputRequest {
+            session_id: thread.session_id.clone(),
+            thread_id: thread.thread_id.clone(),
             steer,
+            ..SendInputRequest::default()
         };
         let verb = if steer { "steer" } else { "send to" };
         let label = format!("{verb} {}", name(thread));
-        self.edit(purpose, label, "");
+        Ok(self.edit(Purpose::Send(request), label, ""))
     }
 
-    fn interrupt(&mut self) {
-        let Target::Thread(followed, thread) = self.target() else {
-            self.note("select a thread first", true);
-            return;
-        };
+    fn interrupt(&mut self) -> Outcome {
+        let (followed, thread) = self.thread()?;
         let below = below(followed, thread);
         let running = below.iter().filter(|thread| is_active(thread)).count();
         if !is_active(thread) && running == 0 {
-            self.note(format!("no turn of {} or below it is running", name(thread)), true);
-            return;
+            return Err(format!("no turn of {} or below it is running", name(thread)));
         }
         let question = format!("interrupt {}{}?", name(thread), and_below(running, running));
-        let call = Call::Interrupt {
+        let request = InterruptAgentRequest {
             session_id: thread.session_id.clone(),
             thread_id: thread.thread_id.clone(),
             turn: (thread.turn > 0).then_some(thread.turn),
+            ..InterruptAgentRequest::default()
         };
-        self.mode = Mode::Confirm { question, call };
+        Ok(self.confirm(question, Call::Interrupt(request)))
     }
 
-    fn close(&mut self) {
-        let (question, call) = match self.target() {
+    fn close(&mut self) -> Outcome {
+        match self.target() {
             Target::Session(followed) => {
                 let open = open(followed.view.threads().iter());
                 let question = format!(
@@ -366,62 +387,54 @@ impl State {
                     open.len(),
                     open.iter().filter(|thread| is_active(thread)).count(),
                 );
-                let session_id = followed.info.session_id.clone();
-                (question, Call::CloseSession { session_id })
+                let request = CloseSessionRequest {
+                    session_id: followed.info.session_id.clone(),
+                    ..CloseSessionRequest::default()
+                };
+                Ok(self.confirm(question, Call::CloseSession(request)))
+            }
+            Target::Thread(_, thread) if ui::status_of(thread) == StatusKind::Shutdown => {
+                Err(format!("{} is closed", name(thread)))
             }
             Target::Thread(followed, thread) => {
-                if ui::status_of(thread) == StatusKind::Shutdown {
-                    self.note(format!("{} is closed", name(thread)), true);
-                    return;
-                }
                 let below = below(followed, thread);
                 let running = below.iter().filter(|thread| is_active(thread)).count();
                 let question = format!("close {}{}?", name(thread), and_below(below.len(), running));
-                let call = Call::Close {
+                let request = CloseAgentRequest {
                     session_id: thread.session_id.clone(),
                     thread_id: thread.thread_id.clone(),
+                    ..CloseAgentRequest::default()
                 };
-                (question, call)
+                Ok(self.confirm(question, Call::Close(request)))
             }
-            _ => {
-                self.note("select a thread or a session first", true);
-                return;
-            }
-        };
-        self.mode = Mode::Confirm { question, call };
-    }
-
-    fn resume(&mut self) -> Vec<Effect> {
-        match self.target() {
-            Target::Thread(_, thread) if ui::status_of(thread) == StatusKind::Shutdown => {
-                vec![Effect::Call(Call::Resume {
-                    session_id: thread.session_id.clone(),
-                    thread_id: thread.thread_id.clone(),
-                })]
-            }
-            _ => {
-                self.note("select a closed thread first; `w` shows closed threads", true);
-                Vec::new()
-            }
+            _ => Err("select a thread or a session first".to_owned()),
         }
     }
 
-    fn pause(&mut self) -> Vec<Effect> {
-        let Some(followed) = self.selected_session() else {
-            self.note("select a session or one of its threads first", true);
-            return Vec::new();
-        };
-        vec![Effect::Call(Call::Pause {
-            session_id: followed.info.session_id.clone(),
-            paused: !followed.session().paused,
-        })]
+    fn resume(&self) -> Outcome {
+        match self.target() {
+            Target::Thread(_, thread) if ui::status_of(thread) == StatusKind::Shutdown => {
+                Ok(vec![Effect::Call(Call::Resume(ResumeAgentRequest {
+                    session_id: thread.session_id.clone(),
+                    thread_id: thread.thread_id.clone(),
+                    ..ResumeAgentRequest::default()
+                }))])
+            }
+            _ => Err("select a closed thread first; `w` shows closed threads".to_owned()),
+        }
     }
 
-    fn set_mode(&mut self) -> Vec<Effect> {
-        let Some(followed) = self.selected_session() else {
-            self.note("select a session or one of its threads first", true);
-            return Vec::new();
-        };
+    fn pause(&self) -> Outcome {
+        let followed = self.session()?;
+        Ok(vec![Effect::Call(Call::Update(UpdateSessionRequest {
+            session_id: followed.info.session_id.clone(),
+            paused: Some(!followed.session().paused),
+            ..UpdateSessionRequest::default()
+        }))])
+    }
+
+    fn set_mode(&mut self) -> Outcome {
+        let followed = self.session()?;
         let mode = match followed.session().mode() {
             SessionMode::Planning => SessionMode::Implementation,
             SessionMode::Implementation | SessionMode::Unspecified => SessionMode::Planning,
@@ -432,18 +445,17 @@ impl State {
             ids::short(&session_id),
             names::mode(mode)
         );
-        let call = Call::SetMode { session_id, mode };
-        self.mode = Mode::Confirm { question, call };
-        Vec::new()
+        let request = UpdateSessionRequest {
+            session_id,
+            mode: Some(mode.into()),
+            ..UpdateSessionRequest::default()
+        };
+        Ok(self.confirm(question, Call::Update(request)))
     }
 
-    fn budget(&mut self) {
-        let Target::Thread(_, thread) = self.target() else {
-            self.note("select a thread first", true);
-            return;
-        };
-        let text = format!("budget {} --tokens ", thread.thread_id);
-        self.edit(Purpose::Run, "troupe", &text);
+    fn budget(&mut self) -> Outcome {
+        let text = format!("budget {} --tokens ", self.thread()?.1.thread_id);
+        Ok(self.edit(Purpose::Run, "troupe", &text))
     }
 
     fn spawn(&mut self) -> Vec<Effect> {
@@ -453,8 +465,7 @@ impl State {
             _ => None,
         };
         let Some(parent) = parent else {
-            self.edit(Purpose::Run, "troupe", "spawn ");
-            return Vec::new();
+            return self.edit(Purpose::Run, "troupe", "spawn ");
         };
         let (session, parent_name) = (parent.session_id.clone(), name(parent));
         let parent = parent.thread_id.clone();

@@ -1,6 +1,7 @@
 //! Keys that edit a line, answer a question, choose a role or read the help.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use troupe_proto::supervisor::v1::{ResolveApprovalRequest, SendInputRequest};
 use tui_input::{Input, InputRequest};
 
 use super::{
@@ -8,29 +9,24 @@ use super::{
         action::Call,
         keys::{self, Command},
     },
-    Effect, Line, Mode, Purpose, State,
+    Effect, Line, Mode, Picker, Purpose, State,
 };
 use crate::sanitize;
 
 impl State {
-    pub(super) fn key_in_help(&mut self, event: &KeyEvent) -> Vec<Effect> {
-        let Mode::Help(top) = &mut self.mode else {
-            return Vec::new();
+    pub(super) fn key_in_help(&mut self, event: &KeyEvent, top: usize) -> Vec<Effect> {
+        let top = match keys::command(event) {
+            Some(Command::Down) => (top + 1).min(keys::BINDINGS.len()),
+            Some(Command::Up) => top.saturating_sub(1),
+            Some(Command::PageDown) => (top + 10).min(keys::BINDINGS.len()),
+            Some(Command::PageUp) => top.saturating_sub(10),
+            _ => return Vec::new(),
         };
-        match keys::command(event) {
-            Some(Command::Down) => *top = (*top + 1).min(keys::BINDINGS.len()),
-            Some(Command::Up) => *top = top.saturating_sub(1),
-            Some(Command::PageDown) => *top = (*top + 10).min(keys::BINDINGS.len()),
-            Some(Command::PageUp) => *top = top.saturating_sub(10),
-            _ => self.mode = Mode::Browse,
-        }
+        self.mode = Mode::Help(top);
         Vec::new()
     }
 
-    pub(super) fn key_in_question(&mut self, event: &KeyEvent) -> Vec<Effect> {
-        let Mode::Confirm { call, .. } = std::mem::take(&mut self.mode) else {
-            return Vec::new();
-        };
+    pub(super) fn key_in_question(&mut self, event: &KeyEvent, call: Call) -> Vec<Effect> {
         if matches!(event.code, KeyCode::Char('y' | 'Y') | KeyCode::Enter) {
             vec![Effect::Call(call)]
         } else {
@@ -39,44 +35,38 @@ impl State {
         }
     }
 
-    pub(super) fn key_in_picker(&mut self, event: &KeyEvent) -> Vec<Effect> {
-        let Mode::Pick(picker) = &mut self.mode else {
-            return Vec::new();
-        };
-        let roles = picker.roles.as_deref().unwrap_or_default();
-        match keys::command(event) {
-            Some(Command::Down) => {
-                picker.place = (picker.place + 1).min(roles.len().saturating_sub(1));
-                return picker.resolve();
+    pub(super) fn key_in_picker(&mut self, event: &KeyEvent, mut picker: Picker) -> Vec<Effect> {
+        let last = picker.roles.as_ref().map_or(0, |roles| roles.len().saturating_sub(1));
+        let effects = match (keys::command(event), picker.marked()) {
+            (Some(Command::Down), _) => {
+                picker.place = (picker.place + 1).min(last);
+                picker.resolve()
             }
-            Some(Command::Up) => {
+            (Some(Command::Up), _) => {
                 picker.place = picker.place.saturating_sub(1);
-                return picker.resolve();
+                picker.resolve()
             }
-            Some(Command::Open) => {
-                if let Some(role) = roles.get(picker.place) {
-                    let purpose = Purpose::Task {
-                        role: role.agent_type.clone(),
-                        parent: picker.parent.clone(),
-                    };
-                    let label = format!("task of {}", role.agent_type);
-                    self.edit(purpose, label, "");
-                }
+            (Some(Command::Open), None) => Vec::new(),
+            (Some(Command::Open), Some(role)) => {
+                let purpose = Purpose::Task {
+                    role: role.agent_type.clone(),
+                    parent: picker.parent.clone(),
+                };
+                let label = format!("task of {}", role.agent_type);
+                return self.edit(purpose, label, "");
             }
-            _ => self.mode = Mode::Browse,
-        }
-        Vec::new()
+            _ => return Vec::new(),
+        };
+        self.mode = Mode::Pick(picker);
+        effects
     }
 
-    pub(super) fn key_in_line(&mut self, event: &KeyEvent) -> Vec<Effect> {
-        let Mode::Line(line) = &mut self.mode else {
-            return Vec::new();
-        };
+    pub(super) fn key_in_line(&mut self, event: &KeyEvent, mut line: Box<Line>) -> Vec<Effect> {
         let is_control = event.modifiers.contains(KeyModifiers::CONTROL);
         let request = match event.code {
-            KeyCode::Esc => return self.cancel(),
-            KeyCode::Char('c') if is_control => return self.cancel(),
-            KeyCode::Enter => return self.submit(),
+            KeyCode::Esc => return self.cancel(*line),
+            KeyCode::Char('c') if is_control => return self.cancel(*line),
+            KeyCode::Enter => return self.submit(line),
             KeyCode::Char('a') if is_control => InputRequest::GoToStart,
             KeyCode::Char('e') if is_control => InputRequest::GoToEnd,
             KeyCode::Char('u') if is_control => InputRequest::DeleteFromStart,
@@ -91,44 +81,36 @@ impl State {
             KeyCode::Right => InputRequest::GoToNextChar,
             KeyCode::Home => InputRequest::GoToStart,
             KeyCode::End => InputRequest::GoToEnd,
-            _ => return Vec::new(),
+            _ => {
+                self.mode = Mode::Line(line);
+                return Vec::new();
+            }
         };
         line.input.handle(request);
         if matches!(line.purpose, Purpose::Filter { .. }) {
-            self.try_filter();
+            // As far as it is valid, so that the list follows each key.
+            match line.input.value().parse() {
+                Ok(filter) => {
+                    self.options.filter = filter;
+                    line.error.clear();
+                }
+                Err(error) => line.error = error,
+            }
+            self.rebuild();
         }
+        self.mode = Mode::Line(line);
         Vec::new()
     }
 
     /// Leaves the line of input. An unfinished filter has no effect.
-    fn cancel(&mut self) -> Vec<Effect> {
-        if let Mode::Line(line) = std::mem::take(&mut self.mode)
-            && let Purpose::Filter { before } = line.purpose
-        {
+    fn cancel(&mut self, line: Line) -> Vec<Effect> {
+        if let Purpose::Filter { before } = line.purpose {
             self.set_filter(before);
         }
         Vec::new()
     }
 
-    /// Applies the filter of the line as far as it is valid, so that the list follows each key.
-    fn try_filter(&mut self) {
-        let Mode::Line(line) = &mut self.mode else {
-            return;
-        };
-        match line.input.value().parse() {
-            Ok(filter) => {
-                self.options.filter = filter;
-                line.error.clear();
-            }
-            Err(error) => line.error = error,
-        }
-        self.rebuild();
-    }
-
-    fn submit(&mut self) -> Vec<Effect> {
-        let Mode::Line(mut line) = std::mem::take(&mut self.mode) else {
-            return Vec::new();
-        };
+    fn submit(&mut self, mut line: Box<Line>) -> Vec<Effect> {
         let text = line.input.value().trim().to_owned();
         match &line.purpose {
             Purpose::Filter { .. } => match text.parse() {
@@ -144,19 +126,15 @@ impl State {
             },
             Purpose::Run => self.run_line(&text, line),
             // The same reason for an empty text: nothing would be sent.
-            Purpose::Send { .. } | Purpose::Task { .. } if text.is_empty() => Vec::new(),
-            Purpose::Send { session, thread, steer } => vec![Effect::Call(Call::Send {
-                session_id: session.clone(),
-                thread_id: thread.clone(),
-                text,
-                steer: *steer,
-            })],
-            Purpose::Deny { session, approval } => vec![Effect::Call(Call::Decide {
-                session_id: session.clone(),
-                approval_id: approval.clone(),
-                grant: false,
+            Purpose::Send(_) | Purpose::Task { .. } if text.is_empty() => Vec::new(),
+            Purpose::Send(request) => vec![Effect::Call(Call::Send(SendInputRequest {
+                message: Some(text),
+                ..request.clone()
+            }))],
+            Purpose::Deny(request) => vec![Effect::Call(Call::Decide(ResolveApprovalRequest {
                 reason: text,
-            })],
+                ..request.clone()
+            }))],
             Purpose::Task { role, parent } => vec![Effect::Run {
                 arguments: ["spawn", role, "--parent", parent, "--message", &text]
                     .map(ToOwned::to_owned)
@@ -179,7 +157,7 @@ impl State {
         if words.is_empty() {
             return Vec::new();
         }
-        let id = self.selected_id().unwrap_or_default();
+        let id = self.target().id().unwrap_or_default().to_owned();
         for word in &mut words {
             if word == "%" {
                 word.clone_from(&id);
@@ -188,12 +166,14 @@ impl State {
         vec![Effect::RunOnTerminal(words)]
     }
 
-    pub(super) fn edit(&mut self, purpose: Purpose, label: impl Into<String>, text: &str) {
+    /// Edits a line. It has no effect before it is submitted.
+    pub(super) fn edit(&mut self, purpose: Purpose, label: impl Into<String>, text: &str) -> Vec<Effect> {
         self.mode = Mode::Line(Box::new(Line {
             purpose,
             label: label.into(),
             input: Input::new(text.to_owned()),
             error: String::new(),
         }));
+        Vec::new()
     }
 }

@@ -5,14 +5,16 @@ mod commands;
 mod input;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet, hash_map::Entry},
     time::{Duration, SystemTime},
 };
 
 use crossterm::event::{KeyEvent, MouseEvent, MouseEventKind};
 use troupe_proto::{
     registry::v1::{Agent, InheritedSettings, ResolveSpawnRequest},
-    supervisor::v1::{Approval, Group, Runner, SpawnableAgent, Thread, WatchThreadsResponse},
+    supervisor::v1::{
+        Approval, Group, ResolveApprovalRequest, Runner, SendInputRequest, SpawnableAgent, Thread, WatchThreadsResponse,
+    },
 };
 use tui_input::{Input, InputRequest};
 
@@ -22,9 +24,9 @@ use super::{
     keys::{self, Command},
     layout::{self, Focus, Panes},
     model::{Followed, Model, Reread},
-    rows::{self, Key, Options, Row, Sort, View},
+    rows::{self, Key, Options, Row, View},
 };
-use crate::{filter::Filter, follow::SessionsUpdate, ids, ui};
+use crate::{error::Error, filter::Filter, follow::SessionsUpdate, ids, ui};
 
 /// How long a notice is shown.
 const NOTICE: Duration = Duration::from_secs(6);
@@ -63,23 +65,36 @@ pub(super) enum Effect {
     },
 }
 
+/// The result of a call that was made next to the screen.
+pub(super) enum Answer {
+    Thread(Box<Thread>),
+    Group(Box<Group>),
+    Runners(Vec<Runner>),
+    Roles(Vec<Agent>),
+    /// The roles that a thread may spawn.
+    Spawnable(String, Vec<SpawnableAgent>),
+    /// The values that an agent of this role would have, as lines.
+    Resolved(String, Vec<String>),
+    /// The call for this part has ended.
+    Reread(Reread),
+    /// A message for the last line.
+    Done(String),
+    /// An error for the last line.
+    Failed(Error),
+}
+
 /// The purpose of a line of input.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Filter {
         /// The filter to return to.
         before: Filter,
     },
     Run,
-    Send {
-        session: String,
-        thread: String,
-        steer: bool,
-    },
-    Deny {
-        session: String,
-        approval: String,
-    },
+    /// The message of the input.
+    Send(SendInputRequest),
+    /// The reason of the decision.
+    Deny(ResolveApprovalRequest),
     Task {
         role: String,
         parent: String,
@@ -165,6 +180,32 @@ pub(super) enum Target<'a> {
     Role(&'a Agent),
 }
 
+impl<'a> Target<'a> {
+    /// Returns the id of the object.
+    fn id(self) -> Option<&'a str> {
+        Some(match self {
+            Self::Nothing => return None,
+            Self::Session(followed) => &followed.info.session_id,
+            Self::Thread(_, thread) => &thread.thread_id,
+            Self::Approval(_, approval) => &approval.approval_id,
+            Self::Group(_, group) => &group.spec.as_ref()?.group_id,
+            Self::Runner(runner) => &runner.runner_id,
+            Self::Role(role) => &role.agent_type,
+        })
+    }
+
+    /// Returns the session of the object.
+    fn session(self) -> Option<&'a Followed> {
+        match self {
+            Self::Session(followed)
+            | Self::Thread(followed, _)
+            | Self::Approval(followed, _)
+            | Self::Group(followed, _) => Some(followed),
+            Self::Nothing | Self::Runner(_) | Self::Role(_) => None,
+        }
+    }
+}
+
 /// The loaded details.
 #[derive(Debug, Default)]
 pub(super) struct Detail {
@@ -206,6 +247,8 @@ pub(super) struct State {
     pub(super) size: (u16, u16),
     is_read_only: bool,
     are_rows_stale: bool,
+    /// The parts that are being read. `true`: they have changed since.
+    rereading: HashMap<Reread, bool>,
     key: Option<Key>,
     /// The thread of the selection in the tree.
     waiting: Option<Key>,
@@ -239,6 +282,7 @@ impl State {
             size: (0, 0),
             is_read_only,
             are_rows_stale: true,
+            rereading: HashMap::new(),
             key: None,
             waiting: None,
             moved: None,
@@ -256,8 +300,7 @@ impl State {
 
     /// Applies an update of the sessions.
     pub(super) fn apply(&mut self, update: SessionsUpdate<WatchThreadsResponse>) -> Vec<Effect> {
-        // A filter and another order depend on more than the shape.
-        self.are_rows_stale |= self.options.sort != Sort::Created || !self.options.filter.is_empty();
+        self.are_rows_stale = true;
         if let SessionsUpdate::Unfollowed(session, error) = &update {
             let text = format!(
                 "session {} cannot be followed: {}",
@@ -266,47 +309,58 @@ impl State {
             );
             self.note(text, true);
         }
-        let reread = self.model.apply(update, self.now);
-        reread.into_iter().map(Effect::Reread).collect()
+        let unclear = self.model.apply(update, self.now);
+        unclear.into_iter().filter_map(|part| self.reread(part)).collect()
     }
 
-    /// Adds or replaces a thread that was read.
-    pub(super) fn put_thread(&mut self, thread: Thread) {
-        self.model.put_thread(thread);
-    }
-
-    /// Replaces a group that was read.
-    pub(super) fn put_group(&mut self, group: Group) {
-        self.model.put_group(group);
-    }
-
-    /// Sets the runners.
-    pub(super) fn put_runners(&mut self, runners: Vec<Runner>) {
+    /// Applies the result of a call.
+    pub(super) fn answer(&mut self, answer: Answer) -> Vec<Effect> {
         self.are_rows_stale = true;
-        self.runners = runners;
-    }
-
-    /// Sets the roles.
-    pub(super) fn put_roles(&mut self, roles: Vec<Agent>) {
-        self.are_rows_stale = true;
-        self.roles = roles;
-    }
-
-    /// Sets the roles of the choice for a parent.
-    pub(super) fn put_spawnable(&mut self, thread: &str, roles: Vec<SpawnableAgent>) -> Vec<Effect> {
-        match &mut self.mode {
-            Mode::Pick(picker) if picker.parent == thread => {
-                picker.roles = Some(roles);
-                picker.resolve()
+        match answer {
+            Answer::Thread(thread) => self.model.put_thread(*thread),
+            Answer::Group(group) => self.model.put_group(*group),
+            Answer::Runners(runners) => self.runners = runners,
+            Answer::Roles(roles) => self.roles = roles,
+            Answer::Spawnable(thread, roles) => {
+                if let Mode::Pick(picker) = &mut self.mode
+                    && picker.parent == thread
+                {
+                    picker.roles = Some(roles);
+                    return picker.resolve();
+                }
             }
-            _ => Vec::new(),
+            Answer::Resolved(role, lines) => {
+                if let Mode::Pick(picker) = &mut self.mode {
+                    picker.resolved = Some((role, lines));
+                }
+            }
+            Answer::Reread(part) => {
+                if self.rereading.remove(&part) == Some(true) {
+                    return self.reread(part).into_iter().collect();
+                }
+            }
+            Answer::Done(text) => self.note(text, false),
+            Answer::Failed(error) => {
+                let remedy = error.remedy().map(|remedy| format!(" ({remedy})"));
+                let text = format!("{}{}", error.message(), remedy.unwrap_or_default());
+                self.note(text, true);
+            }
         }
+        Vec::new()
     }
 
-    /// Sets the values of a role of the choice.
-    pub(super) fn put_resolved(&mut self, role: String, lines: Vec<String>) {
-        if let Mode::Pick(picker) = &mut self.mode {
-            picker.resolved = Some((role, lines));
+    /// Reads a part again, unless it is being read. In that case, it is read again afterwards.
+    fn reread(&mut self, part: Reread) -> Option<Effect> {
+        match self.rereading.entry(part) {
+            Entry::Occupied(mut has_changed) => {
+                has_changed.insert(true);
+                None
+            }
+            Entry::Vacant(new) => {
+                let part = new.key().clone();
+                new.insert(false);
+                Some(Effect::Reread(part))
+            }
         }
     }
 
@@ -348,7 +402,6 @@ impl State {
         detail.source = Some(source.clone());
         match change {
             Change::Replace(lines) => detail.lines = lines,
-            Change::Failed(error) => detail.lines = vec![error],
             Change::Append(lines) => detail.lines.extend(lines),
             Change::Events(events) => {
                 let session = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
@@ -370,28 +423,17 @@ impl State {
         let columns = usize::from(self.panes().detail?.width);
         let source = match self.target() {
             Target::Approval(_, approval) => Source::Approval(Box::new(approval.clone())),
-            Target::Thread(_, thread) => {
-                let (session, version) = (thread.session_id.clone(), thread.sequence);
-                let thread = thread.thread_id.clone();
-                match self.tab {
-                    Tab::Transcript => Source::Transcript { thread },
-                    Tab::Info => return None,
-                    Tab::Prompt => Source::Prompt { thread, version },
-                    Tab::Mail => Source::Mail {
-                        session,
-                        thread,
-                        columns,
-                        version,
-                    },
-                    Tab::Files => Source::Files {
-                        session,
-                        thread,
-                        columns,
-                        version,
-                    },
-                    Tab::Events => Source::Events { session, thread },
-                }
-            }
+            Target::Thread(..) if self.tab == Tab::Info => return None,
+            Target::Thread(_, thread) => Source::Thread {
+                tab: self.tab,
+                session: thread.session_id.clone(),
+                thread: thread.thread_id.clone(),
+                columns: match self.tab {
+                    Tab::Mail | Tab::Files => columns,
+                    Tab::Transcript | Tab::Info | Tab::Prompt | Tab::Events => 0,
+                },
+                version: if self.tab.is_log() { 0 } else { thread.sequence },
+            },
             _ => return None,
         };
         Some(source)
@@ -467,9 +509,8 @@ impl State {
 
     /// Builds the rows again if the data has changed, and keeps the selection on its row.
     pub(super) fn refresh(&mut self) {
-        let has_new_shape = self.model.take_new_shape();
         let build = || rows::build(&self.model, &self.runners, &self.roles, &self.options);
-        if std::mem::take(&mut self.are_rows_stale) || has_new_shape {
+        if std::mem::take(&mut self.are_rows_stale) {
             self.rows = build();
             self.find_selected();
             self.update_needs();
@@ -484,8 +525,19 @@ impl State {
         std::mem::take(&mut self.has_new_need)
     }
 
-    fn key_of(&self, row: &Row) -> Option<Key> {
-        rows::key(row, &self.model, &self.runners, &self.roles)
+    /// Returns the identity of a row.
+    pub(super) fn key_of(&self, row: &Row) -> Option<Key> {
+        let key = match row {
+            Row::NeedsHeading(_) => return Some(Key::NeedsHeading),
+            Row::Approval { .. } => Key::Approval,
+            Row::Need { .. } => Key::Need,
+            Row::Session { .. } => Key::Session,
+            Row::Thread { .. } => Key::Thread,
+            Row::Group { .. } => Key::Group,
+            Row::Runner(_) => Key::Runner,
+            Row::Role(_) => Key::Role,
+        };
+        self.target_of(row).id().map(|id| key(id.to_owned()))
     }
 
     fn find_selected(&mut self) {
@@ -578,12 +630,12 @@ impl State {
     pub(super) fn key(&mut self, event: &KeyEvent) -> Vec<Effect> {
         // Updates since the last picture may have put another row at the selected place.
         self.refresh();
-        match &mut self.mode {
+        match std::mem::take(&mut self.mode) {
             Mode::Browse => keys::command(event).map_or_else(Vec::new, |command| self.command(command)),
-            Mode::Help(_) => self.key_in_help(event),
-            Mode::Confirm { .. } => self.key_in_question(event),
-            Mode::Pick(_) => self.key_in_picker(event),
-            Mode::Line(_) => self.key_in_line(event),
+            Mode::Help(top) => self.key_in_help(event, top),
+            Mode::Confirm { call, .. } => self.key_in_question(event, call),
+            Mode::Pick(picker) => self.key_in_picker(event, picker),
+            Mode::Line(line) => self.key_in_line(event, line),
         }
     }
 
@@ -614,30 +666,6 @@ impl State {
             MouseEventKind::ScrollUp => self.move_by(Command::Up),
             MouseEventKind::ScrollDown => self.move_by(Command::Down),
             _ => {}
-        }
-    }
-
-    /// Returns the id of the selected object.
-    fn selected_id(&self) -> Option<String> {
-        Some(match self.target() {
-            Target::Nothing => return None,
-            Target::Session(followed) => followed.info.session_id.clone(),
-            Target::Thread(_, thread) => thread.thread_id.clone(),
-            Target::Approval(_, approval) => approval.approval_id.clone(),
-            Target::Group(_, group) => group.spec.as_ref()?.group_id.clone(),
-            Target::Runner(runner) => runner.runner_id.clone(),
-            Target::Role(role) => role.agent_type.clone(),
-        })
-    }
-
-    /// Returns the session of the selection.
-    fn selected_session(&self) -> Option<&Followed> {
-        match self.target() {
-            Target::Session(followed)
-            | Target::Thread(followed, _)
-            | Target::Approval(followed, _)
-            | Target::Group(followed, _) => Some(followed),
-            Target::Nothing | Target::Runner(_) | Target::Role(_) => None,
         }
     }
 }

@@ -119,11 +119,11 @@ fn head(state: &State, columns: usize) -> Vec<String> {
         let remedy = "  `y` grants its spawn, `n` denies it";
         lines.push(Line::default().mark(style::DIM, remedy).render(columns));
     }
-    let tabs = Tab::ALL.iter().fold(Line::default(), |line, tab| {
+    let tabs = Tab::ALL.iter().fold(Line::default(), |line, (tab, name)| {
         if *tab == state.tab {
-            line.mark(style::NAME, format!("[{}]", tab.name()))
+            line.mark(style::NAME, format!("[{name}]"))
         } else {
-            line.mark(style::DIM, format!(" {} ", tab.name()))
+            line.mark(style::DIM, format!(" {name} "))
         }
     });
     lines.push(tabs.render(columns));
