@@ -19,7 +19,7 @@ use crate::{
     env::{Environment, plain},
     placeholders::Placeholders,
     process_spec::ProcessSpec,
-    project::{self, Access, Protection},
+    project::{self, Layer, Protection},
     subprocess::{self, Limits},
 };
 
@@ -166,11 +166,7 @@ impl Confinement {
             None => None,
         };
         if let Some(protection) = protection {
-            let mounts = protection.mounts.into_iter();
-            self.layers.extend(mounts.map(|(access, path)| match access {
-                Access::Write => Layer::Bind(path),
-                Access::Read => Layer::ReadOnly(path),
-            }));
+            self.layers.extend(protection.layers);
             self.git = protection.git;
             self.gaps = protection.gaps;
             self.placeholders = protection.placeholders;
@@ -232,28 +228,6 @@ impl Confinement {
             .chain(login)
             .collect();
         viewed(process, self.sandbox, &own, &self.hidden, &self.layers)
-    }
-}
-
-/// A mount over the workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Layer {
-    Bind(PathBuf),
-    ReadOnly(PathBuf),
-    /// An empty read-only directory.
-    Nothing(PathBuf),
-    /// Another file that replaces this one.
-    Instead {
-        path: PathBuf,
-        shown: PathBuf,
-    },
-}
-
-impl Layer {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Bind(path) | Self::ReadOnly(path) | Self::Nothing(path) | Self::Instead { path, .. } => path,
-        }
     }
 }
 

@@ -13,26 +13,14 @@ const COLUMNS: [(&str, &str); 4] = [
 ];
 
 /// A row: its subject, and a cell for each program.
-struct Row {
-    about: &'static str,
-    cells: [String; 4],
+type Row = (&'static str, [String; 4]);
+
+fn same(about: &'static str, cell: &str) -> Row {
+    each(about, [cell; 4])
 }
 
-impl Row {
-    fn same(about: &'static str, cell: impl Into<String>) -> Self {
-        let cell = cell.into();
-        Self {
-            about,
-            cells: [cell.clone(), cell.clone(), cell.clone(), cell],
-        }
-    }
-
-    fn of(about: &'static str, cells: [&str; 4]) -> Self {
-        Self {
-            about,
-            cells: cells.map(str::to_owned),
-        }
-    }
+fn each(about: &'static str, cells: [&str; 4]) -> Row {
+    (about, cells.map(str::to_owned))
 }
 
 /// The table, in Markdown.
@@ -43,9 +31,9 @@ pub fn confinement_table() -> String {
         let _ = write!(table, " {name} |");
     }
     table.push_str("\n|---|---|---|---|---|\n");
-    for row in rows() {
-        let _ = write!(table, "| {} |", row.about);
-        for cell in row.cells {
+    for (about, cells) in rows() {
+        let _ = write!(table, "| {about} |");
+        for cell in cells {
             let _ = write!(table, " {cell} |");
         }
         table.push('\n');
@@ -71,31 +59,28 @@ fn rows() -> Vec<Row> {
         )
     });
     vec![
-        Row::same("Writes, READ_ONLY", "its own home and scratch directory"),
-        Row::same(
+        same("Writes, READ_ONLY", "its own home and scratch directory"),
+        same(
             "Writes, WORKSPACE_WRITE",
             "the same, its working directory, and the objects, branches and index of its repository",
         ),
-        Row::same("Writes, FULL_ACCESS", "everything that the runner's user can write"),
-        Row::same(
+        same("Writes, FULL_ACCESS", "everything that the runner's user can write"),
+        same(
             "Reads",
             "everything that the runner's user can read, except the data directory, other threads' directories and, without \
              FULL_ACCESS, the hidden paths",
         ),
-        Row::same(
+        same(
             "`/tmp` and `/var/tmp`",
             "private and empty; those of the machine with FULL_ACCESS",
         ),
-        Row {
-            about: "Project settings that start programs, at every level",
-            cells: settings,
-        },
-        Row::same(
+        ("Project settings that start programs, at every level", settings),
+        same(
             "Roles, hooks, program settings",
             "read-only; `git commit` works. Not protected with FULL_ACCESS, below a subdirectory, and in a repository that the \
              agent itself creates",
         ),
-        Row::of(
+        each(
             "Provider key in the environment of its commands",
             [
                 "no: held by a local proxy, and left out of their environment",
@@ -104,11 +89,11 @@ fn rows() -> Vec<Row> {
                 "no: `GEMINI_API_KEY` is held by a local proxy; POLICY_GAP names any other variable",
             ],
         ),
-        Row::same(
+        same(
             "Login file, if one is lent",
             "its commands can read it; POLICY_GAP says so",
         ),
-        Row::of(
+        each(
             "Rate of its requests to the provider",
             [
                 "limited by a local proxy; not with a login, POLICY_GAP",
@@ -117,7 +102,7 @@ fn rows() -> Vec<Row> {
                 "limited by a local proxy; not with a login, POLICY_GAP",
             ],
         ),
-        Row::of(
+        each(
             "Network of its tools, READ_ONLY",
             [
                 "none: its own sandbox",
@@ -126,7 +111,7 @@ fn rows() -> Vec<Row> {
                 "none: such tools are not offered, POLICY_GAP",
             ],
         ),
-        Row::of(
+        each(
             "Network of its commands, WORKSPACE_WRITE",
             [
                 "none, unless its `settings` allow it: its own sandbox",
@@ -135,23 +120,23 @@ fn rows() -> Vec<Row> {
                 "yes",
             ],
         ),
-        Row::same("Network, FULL_ACCESS", "yes"),
-        Row::same(
+        same("Network, FULL_ACCESS", "yes"),
+        same(
             "Processes",
             "a process namespace of their own: they see no others, and all end with the program",
         ),
-        Row::same(
+        same(
             "PLANNING",
             "its tools and commands write in `docs/` only, not in `docs/templates`, also with FULL_ACCESS; without bubblewrap, \
              commands are denied except in READ_ONLY threads",
         ),
-        Row::same(
+        same(
             "With Landlock instead of bubblewrap",
             "the same writes and hidden paths, `/tmp` included. Not protected, POLICY_GAP: roles, hooks and program settings in \
              its workspace, and `docs/templates` in PLANNING mode. A project with settings that start programs is refused by \
              OpenCode and Gemini CLI. No process namespace",
         ),
-        Row::of(
+        each(
             "Without both",
             [
                 "its own sandbox holds commands and patches; nothing is hidden",

@@ -100,7 +100,7 @@ pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
     /// Mounts in their order: a later one may lie in an earlier one.
-    pub(crate) mounts: Vec<(Access, PathBuf)>,
+    pub(crate) layers: Vec<Layer>,
     /// The directories of git that a commit writes.
     pub(crate) git: Vec<PathBuf>,
     /// Directories that exist only to be mounted over; they are removed with the last thread that needs them.
@@ -109,11 +109,26 @@ pub(crate) struct Protection {
     pub(crate) gaps: Vec<String>,
 }
 
-/// Whether a path can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Write,
-    Read,
+/// A mount over the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    Bind(PathBuf),
+    ReadOnly(PathBuf),
+    /// An empty read-only directory.
+    Nothing(PathBuf),
+    /// Another file that replaces this one.
+    Instead {
+        path: PathBuf,
+        shown: PathBuf,
+    },
+}
+
+impl Layer {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Bind(path) | Self::ReadOnly(path) | Self::Nothing(path) | Self::Instead { path, .. } => path,
+        }
+    }
 }
 
 impl Protection {
@@ -173,9 +188,9 @@ impl Protection {
                     .push(format!("its agent can create {}: {error}", path.display()));
                 return;
             }
-            let access = if is_last { Access::Read } else { Access::Write };
-            if !self.mounts.iter().any(|(_, known)| *known == path) {
-                self.mounts.push((access, path.clone()));
+            if !self.layers.iter().any(|known| known.path() == path) {
+                let layer = if is_last { Layer::ReadOnly } else { Layer::Bind };
+                self.layers.push(layer(path.clone()));
             }
         }
     }
@@ -201,28 +216,28 @@ impl Protection {
                 "{} is read-only: its hooks or its settings are a link",
                 common.display()
             ));
-            self.mounts.push((Access::Read, common.clone()));
+            self.layers.push(Layer::ReadOnly(common.clone()));
             return;
         }
-        self.mounts.push((Access::Write, common.clone()));
+        self.layers.push(Layer::Bind(common.clone()));
         for name in ["hooks", "config", "config.worktree", "modules", "worktrees"] {
             let path = common.join(name);
             if path.exists() {
-                self.mounts.push((Access::Read, path));
+                self.layers.push(Layer::ReadOnly(path));
             }
         }
         self.git.push(common.clone());
         if let Some(own) = &repository.worktree {
-            self.mounts.push((Access::Write, own.clone()));
+            self.layers.push(Layer::Bind(own.clone()));
             for name in ["commondir", "gitdir", "config.worktree"] {
                 let path = own.join(name);
                 if path.exists() {
-                    self.mounts.push((Access::Read, path));
+                    self.layers.push(Layer::ReadOnly(path));
                 }
             }
             self.git.push(own.clone());
             if root == directory {
-                self.mounts.push((Access::Read, dot_git));
+                self.layers.push(Layer::ReadOnly(dot_git));
             }
         }
         // Husky and others keep hooks in the workspace.
@@ -367,12 +382,12 @@ mod tests {
         let (first, second) = (Protection::of(root).await, Protection::of(root).await);
         for name in DIRECTORIES {
             assert!(root.join(name).is_dir(), "{name}");
-            assert!(first.mounts.contains(&(Access::Read, root.join(name))), "{name}");
+            assert!(first.layers.contains(&Layer::ReadOnly(root.join(name))), "{name}");
         }
         assert!(
-            first.mounts.contains(&(Access::Write, root.join("docs"))),
+            first.layers.contains(&Layer::Bind(root.join("docs"))),
             "its parent cannot be renamed: {:?}",
-            first.mounts
+            first.layers
         );
         drop(first);
         assert!(root.join("docs/templates").is_dir(), "the second one needs it");
@@ -391,7 +406,7 @@ mod tests {
         symlink("/etc", directory.path().join(".codex")).unwrap();
         let protection = Protection::of(directory.path()).await;
         assert!(protection.gaps[0].contains(".codex is a link"), "{:?}", protection.gaps);
-        assert!(!protection.mounts.iter().any(|(_, path)| path.ends_with(".codex")));
+        assert!(!protection.layers.iter().any(|layer| layer.path().ends_with(".codex")));
     }
 
     #[test]

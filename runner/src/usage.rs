@@ -15,13 +15,6 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) const NONE: Self = Self {
-        input: 0,
-        cached_input: 0,
-        output: 0,
-        cost: 0,
-    };
-
     /// Returns whether the program reports no cost for some of these tokens.
     const fn is_unpriced(self) -> bool {
         self.cost == 0 && (self.input > 0 || self.output > 0)
@@ -45,9 +38,7 @@ impl Tokens {
             cost: self.cost.saturating_add(other.cost),
         }
     }
-}
 
-impl Tokens {
     /// Returns the maximum of each field.
     pub(crate) const fn max(self, other: Self) -> Self {
         self.plus(other.minus(self))
@@ -198,7 +189,7 @@ mod tests {
         let tokens = |input, output| Tokens {
             input,
             output,
-            ..Tokens::NONE
+            ..Tokens::default()
         };
         let mut calls = CallTokens::default();
         for (id, input, output) in [("a", 100, 1), ("a", 100, 1), ("b", 200, 1), ("a", 100, 7)] {

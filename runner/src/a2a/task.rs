@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use a2a_proto::{
-    Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, json, part::Content,
-    stream_response::Payload,
+    Artifact, Message, Part, Role, Task, TaskState, TaskStatus, json, part::Content, stream_response::Payload,
 };
 use serde_json::Value;
 
@@ -128,7 +127,11 @@ impl RemoteTask {
         match payload {
             Payload::Task(task) => self.snapshot(task, &mut events),
             Payload::StatusUpdate(update) => self.set_status(update.status.unwrap_or_default(), &mut events),
-            Payload::ArtifactUpdate(update) => self.update(update, &mut events),
+            Payload::ArtifactUpdate(update) => {
+                if let Some(artifact) = update.artifact {
+                    self.set_artifact(&artifact, update.append, &mut events);
+                }
+            }
             Payload::Message(message) => {
                 // Without a task, the message is the whole answer.
                 self.is_answered = self.id.is_empty();
@@ -158,12 +161,6 @@ impl RemoteTask {
             self.set_artifact(&artifact, false, events);
         }
         self.set_status(task.status.unwrap_or_default(), events);
-    }
-
-    fn update(&mut self, update: TaskArtifactUpdateEvent, events: &mut Vec<AgentEvent>) {
-        if let Some(artifact) = update.artifact {
-            self.set_artifact(&artifact, update.append, events);
-        }
     }
 
     fn set_status(&mut self, status: TaskStatus, events: &mut Vec<AgentEvent>) {

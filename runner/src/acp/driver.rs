@@ -775,7 +775,9 @@ impl Driver {
             channels.emit(AgentEvent::tool_ended(&id, failed, "")).await;
         }
         let tokens = events::tokens(&incoming["result"]);
-        if tokens != Tokens::NONE && !self.calls_spent.has_calls() && !std::mem::replace(&mut self.is_usage_late, true)
+        if tokens != Tokens::default()
+            && !self.calls_spent.has_calls()
+            && !std::mem::replace(&mut self.is_usage_late, true)
         {
             self.opening.gaps.push(USAGE_IS_LATE.to_owned());
             channels.report_gaps(&self.opening.gaps).await;

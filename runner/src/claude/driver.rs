@@ -70,8 +70,8 @@ impl Driver {
     }
 
     /// Its session is a new one: nothing was spent in it.
-    pub(super) const fn begins_session(&mut self) {
-        self.of_models = Some(Tokens::NONE);
+    pub(super) fn begins_session(&mut self) {
+        self.of_models = Some(Tokens::default());
         self.reports_cost = true;
     }
 
@@ -284,8 +284,8 @@ impl Driver {
             of_models.cost = 0;
         }
         // Includes calls that belong to no turn, such as the one for a title.
-        let all = self.of_models.map_or(Tokens::NONE, |before| of_models.minus(before));
-        self.of_models = Some(of_models);
+        let before = self.of_models.replace(of_models);
+        let all = before.map(|before| of_models.minus(before)).unwrap_or_default();
         self.calls.turn_ended(events::tokens(result).max(all));
         self.window = events::window(result).unwrap_or(self.window);
         channels.emit(self.meter(None)).await;

@@ -96,7 +96,7 @@ pub(super) fn of_models(result: &Value) -> Tokens {
     let models = result["modelUsage"].as_object().into_iter().flatten();
     let cost = Tokens {
         cost: millionths(result["total_cost_usd"].as_f64()),
-        ..Tokens::NONE
+        ..Tokens::default()
     };
     models.fold(cost, |total, (_, model)| {
         let number = |key: &str| model[key].as_u64().unwrap_or_default();

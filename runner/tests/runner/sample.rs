@@ -27,54 +27,29 @@ fn start_with(task: &str) -> StartThread {
 }
 
 #[tokio::test]
-async fn tool_calls_use_thread_token() {
+async fn tool_calls_use_thread_token_and_name_answers() {
     let runner = runner().await;
     let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor
-        .start(start_with(concat!(
-            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"work"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"compile","args":{}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent"}}}"#,
-        )))
-        .await;
+    let calls = [
+        r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
+        r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"worker","message":"work"}}}"#,
+        r#"{"tool_call":{"name":"compile","args":{}}}"#,
+        r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent"}}}"#,
+        r#"{"tool_call":{"name":"send_handoff","args":{"to":"$spawned","message":"this is yours"}}}"#,
+        r#"{"tool_call":{"name":"send_handoff","args":{"to":"wolf","message":"this is not"}}}"#,
+        r#"{"tool_call":{"name":"create_edge","args":{"from":"wolf","to":"$spawned"}}}"#,
+    ];
+    supervisor.start(start_with(&calls.join("\n"))).await;
     supervisor.turn_started().await;
     let ended = supervisor.turn_ended().await;
     assert_eq!(ended.outcome(), TurnOutcome::Completed);
     assert_eq!(
         ended.message,
-        "spawned explorer 0190a5a4…\n\
-         spawn_agent refused: agent_type \"worker\" may not be spawned\n\
-         compile refused: unsupported tool: compile\n\
-         spawn_node refused: spawn_node requires label, roleTemplate (or role), and provider"
-    );
-    runner.shut_down().await.unwrap();
-}
-
-#[tokio::test]
-async fn handoff_answer_names_pending_approval() {
-    let runner = runner().await;
-    let mut supervisor = runner.attached(Vec::new()).await;
-    supervisor
-        .start(start_with(concat!(
-            r#"{"tool_call":{"name":"spawn_agent","args":{"agent_type":"explorer","message":"look"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"send_handoff","args":{"to":"$spawned","message":"this is yours"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"send_handoff","args":{"to":"wolf","message":"this is not"}}}"#,
-            "\n",
-            r#"{"tool_call":{"name":"create_edge","args":{"from":"wolf","to":"$spawned"}}}"#,
-        )))
-        .await;
-    supervisor.turn_started().await;
-    let ended = supervisor.turn_ended().await;
-    assert_eq!(
-        ended.message,
         format!(
             "spawned explorer 0190a5a4…\n\
+             spawn_agent refused: agent_type \"worker\" may not be spawned\n\
+             compile refused: unsupported tool: compile\n\
+             spawn_node refused: spawn_node requires label, roleTemplate (or role), and provider\n\
              handed over to {SPAWNED}\n\
              send_handoff refused: no edge to wolf\n\
              create_edge: waits for an operator"

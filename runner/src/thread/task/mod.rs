@@ -303,18 +303,15 @@ impl ThreadTask {
             return;
         };
         let top = worktree.top().display();
-        match worktree.close(cleanup).await {
-            Ok(CleanupOutcome::Removed) => {}
-            Ok(CleanupOutcome::Kept) => {
-                let text = format!("[its work is kept in {top}]\n");
-                self.reporter.report_event(ThreadEvent::Output(text)).await;
-            }
+        let text = match worktree.close(cleanup).await {
+            Ok(CleanupOutcome::Removed) => return,
+            Ok(CleanupOutcome::Kept) => format!("[its work is kept in {top}]\n"),
             Err(why) => {
                 warn!(%top, why, "a worktree stays");
-                let text = format!("[its work is kept in {top}, which could not be looked at: {why}]\n");
-                self.reporter.report_event(ThreadEvent::Output(text)).await;
+                format!("[its work is kept in {top}, which could not be looked at: {why}]\n")
             }
-        }
+        };
+        self.reporter.report_event(ThreadEvent::Output(text)).await;
     }
 
     /// Returns the only directory in which the program may write during a turn. `None`: the turn is not in PLANNING
