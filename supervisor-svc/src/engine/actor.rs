@@ -123,12 +123,7 @@ impl Actor {
             quota: ContentQuota::new(loaded.content_bytes, config.session_content_bytes),
             rates: EventRates::new(config.event_rate, handle.now()),
             stored: StoredContents::default(),
-            upkeep: Upkeep::new(
-                Arc::clone(&config.store),
-                config.summarize,
-                config.upkeep,
-                loaded.snapshot,
-            ),
+            upkeep: Upkeep::new(Arc::clone(shared), loaded.snapshot),
             shared: Arc::clone(shared),
             handle: handle.clone(),
             session,

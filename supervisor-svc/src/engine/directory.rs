@@ -234,10 +234,8 @@ impl Directory {
     pub async fn store_summaries(&self) {
         let loaded = self.shared.actors.sessions();
         let states: Vec<Arc<Session>> = loaded.into_iter().filter_map(|id| self.peek(id)).collect();
-        let stored = stream::iter(states).for_each_concurrent(SUMMARIES_AT_ONCE, |session| {
-            let store = Arc::clone(self.store());
-            let summarize = self.shared.config.summarize;
-            async move { passivate::store_summary(store.as_ref(), summarize, &session).await }
+        let stored = stream::iter(states).for_each_concurrent(SUMMARIES_AT_ONCE, |session| async move {
+            passivate::store_summary(&self.shared.config, &session).await;
         });
         if timeout(SUMMARIES_WITHIN, stored).await.is_err() {
             tracing::info!("summaries incomplete; listings load the other sessions");

@@ -40,35 +40,24 @@ pub struct Change<'a> {
 /// Reacts to the commits of all sessions of the process.
 pub trait Subscriber: Send + Sync {
     /// Begins to follow a session that was activated. Returns `None` if the subscriber needs no state per session.
-    fn subscribe(&self, session: &Active<'_>, commands: &mut Commands) -> Option<Box<dyn Subscription>> {
-        let _ = (session, commands);
+    fn subscribe(&self, _session: &Active<'_>, _commands: &mut Commands) -> Option<Box<dyn Subscription>> {
         None
     }
 
     /// Called when a session was created.
-    fn created(&self, session: SessionId) {
-        let _ = session;
-    }
+    fn created(&self, _session: SessionId) {}
 
     /// Called after each durable append, before the session's subscriptions.
-    fn committed(&self, change: &Change<'_>) {
-        let _ = change;
-    }
+    fn committed(&self, _change: &Change<'_>) {}
 
     /// Called after each append, with its duration, whether it succeeded or failed.
-    fn append_ended(&self, elapsed: Duration) {
-        let _ = elapsed;
-    }
+    fn append_ended(&self, _elapsed: Duration) {}
 
     /// Called when a session left memory.
-    fn passivated(&self, session: SessionId) {
-        let _ = session;
-    }
+    fn passivated(&self, _session: SessionId) {}
 
     /// Called when a session was deleted.
-    fn deleted(&self, session: SessionId) {
-        let _ = session;
-    }
+    fn deleted(&self, _session: SessionId) {}
 }
 
 /// Follows one session in memory. Lives as long as the session's actor.
@@ -78,14 +67,10 @@ pub trait Subscription: Send {
 
     /// Recomputes pending work from the state alone. Called when [`Feed`]'s signal changes, when [`Self::wake_at`] has
     /// passed, and after a failed append.
-    fn reconcile(&mut self, session: &Active<'_>, commands: &mut Commands) {
-        let _ = (session, commands);
-    }
+    fn reconcile(&mut self, _session: &Active<'_>, _commands: &mut Commands) {}
 
     /// Takes the results of tasks that called [`Waker::wake`].
-    fn woken(&mut self, session: &Active<'_>, commands: &mut Commands) {
-        let _ = (session, commands);
-    }
+    fn woken(&mut self, _session: &Active<'_>, _commands: &mut Commands) {}
 
     /// Returns when to call [`Self::reconcile`].
     fn wake_at(&self) -> Option<Instant> {
@@ -99,8 +84,7 @@ pub trait Subscription: Send {
 
     /// Ends tasks that hold the session in memory and have nothing left to do. Returns whether there were any. The next
     /// commit may start them again.
-    fn release(&mut self, session: &Session) -> bool {
-        let _ = session;
+    fn release(&mut self, _session: &Session) -> bool {
         false
     }
 }

@@ -3,7 +3,6 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use supervisor_log::{
     codec::{encode_snapshot, record},
     store::{
@@ -13,7 +12,10 @@ use supervisor_log::{
 };
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::error::Failure;
+use super::{
+    error::Failure,
+    shared::{EngineConfig, Shared},
+};
 use crate::domain::{
     event::Recorded,
     ids::{Sequence, SessionId},
@@ -79,9 +81,7 @@ fn days(number: u32) -> Duration {
 
 /// The maintenance of one session. It runs one task at a time.
 pub(super) struct Upkeep {
-    store: Arc<dyn EventStore>,
-    summarize: fn(&Session) -> Bytes,
-    limits: UpkeepLimits,
+    shared: Arc<Shared>,
     /// The sequence of the last snapshot. A failed snapshot is made again when the next one is due.
     snapshot: Sequence,
     /// The sequence of the last summary.
@@ -91,16 +91,9 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Creates the maintenance of a session whose log has a snapshot at `snapshot`.
-    pub fn new(
-        store: Arc<dyn EventStore>,
-        summarize: fn(&Session) -> Bytes,
-        limits: UpkeepLimits,
-        snapshot: Sequence,
-    ) -> Self {
+    pub const fn new(shared: Arc<Shared>, snapshot: Sequence) -> Self {
         Self {
-            store,
-            summarize,
-            limits,
+            shared,
             snapshot,
             summary: None,
             under_way: None,
@@ -110,13 +103,13 @@ impl Upkeep {
     /// Makes a snapshot after an append if the last one is too old.
     pub fn after_append(&mut self, session: &Arc<Session>) {
         let since = session.sequence.get().saturating_sub(self.snapshot.get());
-        if since < self.limits.snapshot_every || self.under_way.is_some() {
+        if since < self.shared.config.upkeep.snapshot_every || self.under_way.is_some() {
             return;
         }
         self.snapshot = session.sequence;
-        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(session));
         self.under_way = Some(tokio::spawn(async move {
-            store_snapshot(store.as_ref(), limits, &session).await;
+            store_snapshot(&shared.config, &session).await;
         }));
     }
 
@@ -131,13 +124,12 @@ impl Upkeep {
         let needs_snapshot = self.snapshot != session.sequence;
         self.snapshot = session.sequence;
         self.summary = Some(session.sequence);
-        let summarize = self.summarize;
-        let (store, limits, session) = (Arc::clone(&self.store), self.limits, Arc::clone(session));
+        let (shared, session) = (Arc::clone(&self.shared), Arc::clone(session));
         self.under_way = Some(tokio::spawn(async move {
             if needs_snapshot {
-                store_snapshot(store.as_ref(), limits, &session).await;
+                store_snapshot(&shared.config, &session).await;
             }
-            store_summary(store.as_ref(), summarize, &session).await;
+            store_summary(&shared.config, &session).await;
         }));
         false
     }
@@ -166,21 +158,22 @@ impl Upkeep {
     }
 }
 
-async fn store_snapshot(store: &dyn EventStore, limits: UpkeepLimits, session: &Arc<Session>) {
+async fn store_snapshot(config: &EngineConfig, session: &Arc<Session>) {
     let (id, sequence) = (session.id, session.sequence);
     let state = Arc::clone(session);
     let Ok(bytes) = spawn_blocking(move || encode_snapshot(&state)).await else {
         tracing::error!(session = %id, "the snapshot of a session could not be encoded");
         return;
     };
-    match store.put_snapshot(id, Snapshot { sequence, bytes }).await {
-        Ok(()) => compact(store, limits, session).await,
+    match config.store.put_snapshot(id, Snapshot { sequence, bytes }).await {
+        Ok(()) => compact(config, session).await,
         Err(error) => report(id, "snapshot not stored", &error),
     }
 }
 
 /// Removes the oldest part of a long log that its snapshot covers, except for recent security events.
-async fn compact(store: &dyn EventStore, limits: UpkeepLimits, session: &Session) {
+async fn compact(config: &EngineConfig, session: &Session) {
+    let (store, limits) = (config.store.as_ref(), config.upkeep);
     let (id, snapshot) = (session.id, session.sequence);
     let Ok(Some(head)) = store.head(id).await else { return };
     let held = head.sequence.get().saturating_sub(head.oldest.get());
@@ -256,9 +249,9 @@ async fn expired_evidence(
 }
 
 /// Writes the summary of a session, so that a listing need not load the session.
-pub(super) async fn store_summary(store: &dyn EventStore, summarize: fn(&Session) -> Bytes, session: &Session) {
-    let bytes = summarize(session);
-    if let Err(error) = store.put_summary(session.id, session.sequence, bytes).await {
+pub(super) async fn store_summary(config: &EngineConfig, session: &Session) {
+    let bytes = (config.summarize)(session);
+    if let Err(error) = config.store.put_summary(session.id, session.sequence, bytes).await {
         report(session.id, "summary not stored", &error);
     }
 }

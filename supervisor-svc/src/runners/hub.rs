@@ -116,11 +116,7 @@ impl RunnerHub {
     #[must_use]
     pub fn attached(&self) -> usize {
         let roster = lock(&self.roster);
-        roster
-            .runners
-            .values()
-            .filter(|runner| matches!(runner.link, Link::Attached { .. }))
-            .count()
+        roster.runners.values().filter(|runner| runner.is_attached()).count()
     }
 
     /// Returns the number of disconnected runners within their lease. They keep their attempts until the lease expires.
@@ -168,10 +164,7 @@ impl RunnerHub {
     /// POLICY_NOT_ENFORCEABLE with the missing capabilities.
     pub fn check_enforceable(&self, need: &Need<'_>) -> Result<(), Fault> {
         let roster = lock(&self.roster);
-        let attached = roster
-            .runners
-            .values()
-            .filter(|runner| matches!(runner.link, Link::Attached { .. }));
+        let attached = roster.runners.values().filter(|runner| runner.is_attached());
         check_enforceable(attached.map(|runner| &runner.offer), need)
     }
 
@@ -202,10 +195,8 @@ impl RunnerHub {
     /// the attempt or is stopping its program.
     #[must_use]
     pub fn resume(&self, id: &RunnerId, thread: ThreadId, generation: Generation) -> bool {
-        self.change(id, |runner| {
-            matches!(runner.link, Link::Attached { .. }) && runner.resume(thread, generation)
-        })
-        .unwrap_or_default()
+        self.change(id, |runner| runner.is_attached() && runner.resume(thread, generation))
+            .unwrap_or_default()
     }
 
     /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
@@ -272,8 +263,7 @@ impl RunnerHub {
     pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
         let mut roster = lock(&self.roster);
         let runner = roster.runners.get_mut(id)?;
-        let is_attached = matches!(runner.link, Link::Attached { .. });
-        if !is_attached || runner.is_recalled || runner.attached_at >= since {
+        if !runner.is_attached() || runner.is_recalled || runner.attached_at >= since {
             return None;
         }
         let earliest = runner.attached_at + RECALL_AFTER;

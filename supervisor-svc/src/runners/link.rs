@@ -106,7 +106,10 @@ pub(crate) async fn first_hello(incoming: &mut FromRunners) -> Result<pb::Runner
     };
     match first {
         Some(FromRunner::Hello(hello)) => Ok(hello),
-        Some(_) | None => Err(bad_hello("message", "the first message of a runner must be hello")),
+        Some(_) | None => {
+            let text = "the first message of a runner must be hello";
+            Err(Fault::new(Code::InvalidArgument, Reason::InvalidArgument, text).into())
+        }
     }
 }
 
@@ -883,11 +886,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn bad_hello(field: &str, text: &str) -> Status {
-    let mut fault = Fault::bad_field(Reason::InvalidArgument, field, text);
-    if field == "message" {
-        fault = Fault::new(Code::InvalidArgument, Reason::InvalidArgument, text);
-    }
-    fault.into()
+    Fault::bad_field(Reason::InvalidArgument, field, text).into()
 }
 
 /// Returns the requested result that a completed turn did not report, with the turn's last message. A requested

@@ -128,6 +128,10 @@ impl Runner {
         })
     }
 
+    pub const fn is_attached(&self) -> bool {
+        matches!(self.link, Link::Attached { .. })
+    }
+
     /// Returns whether the runner is attached by this stream.
     pub fn is_on(&self, stream: u64) -> bool {
         matches!(self.link, Link::Attached { stream: present, .. } if present == stream)
@@ -135,8 +139,7 @@ impl Runner {
 
     /// Returns whether the runner is attached and accepts such threads, ignoring its free slots.
     pub fn suits(&self, need: &Need<'_>) -> bool {
-        let attached = matches!(self.link, Link::Attached { .. });
-        attached && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
+        self.is_attached() && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
     /// Returns the only session whose threads the runner takes; `None` if it takes those of any session.
@@ -225,10 +228,8 @@ impl Runner {
 
     /// Returns the time of an attempt's last activity; `None` if the runner does not hold it or is disconnected.
     pub fn last_activity(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
-        let attached = matches!(self.link, Link::Attached { .. });
-        self.held(thread, generation)
-            .filter(|_| attached)
-            .map(|held| held.last_activity)
+        let held = self.held(thread, generation).filter(|_| self.is_attached());
+        held.map(|held| held.last_activity)
     }
 
     // ---- idle programs ----

@@ -102,23 +102,15 @@ impl Webhooks {
     /// Sends a session's notifications to its receivers, each from its own position. Running deliveries to unchanged
     /// receivers continue, and the others end.
     fn deliver(&self, session: &Active<'_>, mut running: Vec<Delivering>) -> Vec<Delivering> {
+        let receivers: Vec<_> = session.session.receivers().collect();
         // Runs before any delivery starts, because a receiver gets one delivery at a time.
-        running.retain(|delivering| {
-            session
-                .session
-                .receivers()
-                .any(|(webhook, start)| delivering.is(webhook, start))
-        });
-        session
-            .session
-            .receivers()
-            .filter_map(
-                |(webhook, start)| match running.iter().position(|delivering| delivering.is(webhook, start)) {
-                    Some(place) => Some(running.swap_remove(place)),
-                    None => self.begin(session.handle, webhook, start),
-                },
-            )
-            .collect()
+        running.retain(|delivering| receivers.iter().any(|(webhook, start)| delivering.is(webhook, *start)));
+        for (webhook, start) in receivers {
+            if !running.iter().any(|delivering| delivering.is(webhook, start)) {
+                running.extend(self.begin(session.handle, webhook, start));
+            }
+        }
+        running
     }
 
     /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid, which the request that set
