@@ -6,7 +6,6 @@
 mod clock_jumps;
 mod cluster;
 mod cluster_faults;
-mod crash;
 mod crash_loop;
 #[cfg(target_os = "linux")]
 mod disk_faults;

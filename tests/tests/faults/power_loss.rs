@@ -2,23 +2,20 @@
 //! acknowledged write exists afterwards, and no effect happens twice.
 //!
 //! The disk is simulated by `tests/faults/disk.c`: the service works on real files, and their state after a power
-//! failure is computed from a journal of its writes and flushes. Two controls show that the simulation can detect a
-//! loss: a database, and the service itself with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
+//! failure is computed from a journal of its writes and flushes. A control shows that the simulation can detect a loss: the
+//! service with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
 //!
 //! `TROUPE_POWER_SEED` repeats a run's random choices, not its moments.
 
 use std::{
     collections::BTreeMap,
-    env,
     fs::{self, OpenOptions},
     io::Write as _,
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    process,
 };
 
-use rusqlite::Connection;
-use tokio::{process::Command, sync::mpsc};
+use tokio::sync::mpsc;
 use troupe_proto::supervisor::v1::{CreateSessionRequest, Event, SpawnAgentRequest};
 use troupe_tests::{
     events::{assert_whole, statuses},
@@ -274,55 +271,5 @@ async fn journal_contains_all_writes_of_the_service() {
     assert!(told.keys().eq(found.keys()), "{:?}, {:?}", told.keys(), found.keys());
     for (name, bytes) in &found {
         assert!(told[name] == *bytes, "{name} is not what the journal tells");
-    }
-}
-
-/// How many commits a database makes before the power fails.
-const COMMITS: i64 = 10;
-
-/// Says to a process that was started again for a test how its database flushes.
-const SYNCHRONOUS: &str = "TROUPE_TEST_SYNCHRONOUS";
-
-/// Makes commits in a database and ends without closing it.
-fn commit_and_end(directory: &Path, synchronous: &str) -> ! {
-    let database = Connection::open(directory.join("numbers.db")).unwrap();
-    database
-        .execute_batch(&format!(
-            "PRAGMA journal_mode = WAL;
-             PRAGMA synchronous = {synchronous};
-             CREATE TABLE numbers (number INTEGER);
-             PRAGMA wal_checkpoint(TRUNCATE);"
-        ))
-        .unwrap();
-    for number in 0..COMMITS {
-        database.execute("INSERT INTO numbers VALUES (?1)", [number]).unwrap();
-    }
-    process::exit(0)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn database_keeps_commits_only_with_synchronous_full() {
-    const TEST: &str = "power_loss::database_keeps_commits_only_with_synchronous_full";
-    if let Some(synchronous) = env::var_os(SYNCHRONOUS) {
-        let directory = env::var_os("DISK_ROOT").unwrap();
-        commit_and_end(Path::new(&directory), synchronous.to_str().unwrap());
-    }
-    for (synchronous, kept) in [("FULL", COMMITS), ("NORMAL", 0)] {
-        let mut faulty = FaultyMachine::new().await;
-        let mut again = Command::new(env::current_exe().unwrap());
-        faulty
-            .machine
-            .equip(&mut again)
-            .args(["--exact", TEST])
-            .env(SYNCHRONOUS, synchronous);
-        let output = within("the end of a database", again.output()).await.unwrap();
-        assert!(output.status.success(), "{output:?}");
-        faulty.cut_power(Synchronous::Full, || false);
-
-        let database = Connection::open(faulty.machine.path(DATA).join("numbers.db")).unwrap();
-        let found: i64 = database
-            .query_row("SELECT count(*) FROM numbers", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(found, kept, "{synchronous}");
     }
 }

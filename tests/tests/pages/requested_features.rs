@@ -5,7 +5,7 @@
 //! | 1  | a depth limit that cannot be bypassed | `spawning::spawn_below_max_depth_is_rejected` |
 //! | 1  | | `resume::resume_has_checks_like_a_spawn` |
 //! | 2  | slots freed by settling, also right after a crash | `spawning::queued_threads_are_admitted_in_order` |
-//! | 2  | | `crash::acknowledged_writes_survive_sigkill` |
+//! | 2  | | `crash_loop::acknowledged_writes_survive_repeated_sigkill_in_order` |
 //! | 3  | a queue instead of an error, and known capacity | `spawning::queued_threads_are_admitted_in_order` |
 //! | 3  | | `spawning::concurrent_spawns_do_not_exceed_max_threads` |
 //! | 3  | | `spawning::quota_reports_the_use_of_each_limit` |
@@ -28,7 +28,7 @@
 //! | 10 | slow runners distinguished from dead ones | `leases::half_a_lease_without_runner_sets_unreachable` |
 //! | 10 | | `leases::silence_is_a_stall_until_the_next_message` |
 //! | 11 | a visible tree: task, role, model, activity | `watching::subtree_watch_has_own_events_and_fences_above` |
-//! | 11 | | `watching::telemetry_is_sent_next_to_events` |
+//! | 11 | | `telemetry_values::plan_tool_and_usage_are_shown_with_the_thread` |
 //! | 12 | the requested role and model | `spawning::runner_receives_resolved_values_and_origins` |
 //! | 12 | | `resume::resumed_thread_keeps_its_settled_status` |
 //! | 13 | permissions of a child within those of its parent | `hostile_child::spawn_never_exceeds_its_parents_permissions` |
