@@ -205,6 +205,11 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
             "{program}: {denied:?}"
         );
         assert!(!lab.project().join("denied.txt").exists(), "{program}");
+        for asked in lab.stand_in.asked_by(program) {
+            for tool in ["exec_command", "write_stdin", "Bash", "spawn_agent"] {
+                assert!(!asked.offers(tool), "{tool}: {asked:?}");
+            }
+        }
 
         // The next program resumes the conversation. Codex then has no raw events.
         if program != CODEX {

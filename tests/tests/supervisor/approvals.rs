@@ -8,8 +8,8 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, GetThreadRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, ResumeAgentRequest, SpawnAgentRequest, StatusKind,
-        UpdateSessionRequest, WatchThreadsRequest, event::Kind,
+        ListApprovalsRequest, ResolveApprovalRequest, SpawnAgentRequest, StatusKind, UpdateSessionRequest,
+        WatchThreadsRequest, event::Kind,
     },
 };
 use troupe_tests::{
@@ -214,39 +214,6 @@ async fn a_decision_is_made_once() {
     }
     assert_eq!(tree.head().await, head);
     assert_eq!(approvals(&tree, true).await, [granted]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denied_spawn_cannot_be_resumed() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = spawn(&tree, node(&tree, "lead")).await;
-    let child = spawn_by(&pair, &lead, own_node("planner")).await;
-    let approval = pending(&tree).await.remove(0);
-    let denied = decide(&tree, decision(&tree, &approval, false)).await;
-    assert_eq!(denied.decision(), ApprovalDecision::Denied);
-
-    let status = tree.thread(&child.id).await.status.unwrap();
-    assert_eq!(status.kind(), StatusKind::Shutdown);
-    assert_eq!(
-        status.reason,
-        "the spawn's approval was denied by operator:tester: I said so"
-    );
-    let again = ResumeAgentRequest {
-        thread_id: child.id.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    refused(
-        pair.with_token(&lead.token).resume_agent(again).await,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        "was never approved; spawn it again",
-    );
-    assert_eq!(
-        names(&about(&tree.log().await, &child.id)),
-        ["ThreadSpawned", "ApprovalRequested", "ApprovalResolved", "ThreadClosed"]
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

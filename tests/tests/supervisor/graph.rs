@@ -196,35 +196,6 @@ async fn receiver_without_edge_is_like_unknown_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thread_with_the_tool_creates_edges_in_its_subtree() {
-    let cluster = TestCluster::start().await;
-    let TestCluster { pair, tree, .. } = &cluster;
-    let lead = tree.spawn("orchestrator").await;
-    let (one, two) = (
-        tree.spawn_under(&lead.id, "worker").await,
-        tree.spawn_under(&lead.id, "worker").await,
-    );
-    let by_lead = pair.with_token(&lead.token);
-    let between = CreateEdgeRequest {
-        from_thread_id: one.id.clone(),
-        to_thread_id: two.id.clone(),
-        ..CreateEdgeRequest::default()
-    };
-    let edge = connect(by_lead.clone(), between).await.unwrap();
-    let handoff = SendHandoffRequest {
-        from_thread_id: String::new(),
-        to_thread_id: two.id.clone(),
-        ..cluster.handoff()
-    };
-    send(pair.with_token(&one.token), handoff).await.unwrap();
-    let deletion = DeleteEdgeRequest {
-        edge_id: edge.edge_id,
-        ..DeleteEdgeRequest::default()
-    };
-    disconnect(by_lead, deletion).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_node_is_offered_only_to_permitted_nodes() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;

@@ -1,5 +1,4 @@
-//! Runner obligations over time: leases and the effects of their expiry, restarts, places, draining, silence, and waits
-//! that must not deadlock the queue.
+//! Runner obligations over time: leases and the effects of their expiry, places, draining, and silence.
 
 use std::{collections::BTreeMap, slice, time::Duration};
 
@@ -8,9 +7,9 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         self as pb, CloseAgentRequest, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest,
-        OnLimit, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerState, SpawnAgentRequest,
-        StartRefusal, StatusKind, ThreadOutput, ThreadStoppedReport, TurnEndedReport, TurnOutcome, WaitAgentsRequest,
-        attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
+        PromptExtent, RunnerDraining, RunnerHello, RunnerState, StartRefusal, StatusKind, ThreadOutput,
+        ThreadStoppedReport, TurnEndedReport, TurnOutcome, attach_request::Message as ToSupervisor, event::Kind,
+        runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
@@ -18,7 +17,7 @@ use troupe_tests::{
     pair::{Pair, RUNNER, VIEWER},
     refusal::refused,
     runner::{Attempt, Runner, hello},
-    tree::{Spawned, Tree, has, kind},
+    tree::{has, kind},
     watch::Watch,
     within,
 };
@@ -30,13 +29,6 @@ const LEASE: Duration = Duration::from_secs(8);
 
 async fn with_lease() -> Pair {
     Pair::with(|config| config.lease = LEASE).await
-}
-
-fn restarting() -> CreateSessionRequest {
-    CreateSessionRequest {
-        restart_policy: RestartPolicy::OnLost.into(),
-        ..CreateSessionRequest::default()
-    }
 }
 
 /// The hello of a runner that returns with an attempt after so many reports.
@@ -76,11 +68,6 @@ async fn changes(watch: &mut Watch, thread: &str, condition: ConditionKind, acti
         Some(Kind::ConditionChanged(changed)) => changed.reason,
         other => panic!("{other:?} is no condition"),
     }
-}
-
-async fn closed(tree: &Tree, thread: &str) {
-    let is_end = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::ThreadClosed(_)));
-    tree.watch_after(0).await.until(is_end).await;
 }
 
 // ---- leases ----
@@ -184,41 +171,6 @@ async fn silent_runner_is_lost_after_one_lease() {
         let lost_after = seconds(log.last()) - seconds(started);
         assert!((7..16).contains(&lost_after), "lost after {lost_after} s");
     }
-}
-
-// ---- attempts and restarts ----
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn repeated_runner_loss_closes_the_subtree() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_with(restarting()).await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let parent = tree.spawn("orchestrator").await.id;
-    runner.run(&parent).await;
-    let child = tree.spawn_under(&parent, "worker").await.id;
-    let below = runner.run(&child).await;
-    runner.complete(&below, "done").await;
-    for generation in 2..=4 {
-        runner = runner.come_back(&pair, slice::from_ref(&below)).await;
-        assert_eq!(runner.run(&parent).await.generation, generation);
-    }
-    let mut runner = runner.come_back(&pair, slice::from_ref(&below)).await;
-    assert_eq!(runner.shutdown().await.thread_id, child, "leaf first");
-    runner.stop(&below).await;
-    closed(&tree, &parent).await;
-    let log = tree.log().await;
-    let fence = log.iter().find_map(|event| match &event.kind {
-        Some(Kind::CloseRequested(fence)) => Some(fence.clone()),
-        _ => None,
-    });
-    let fence = fence.unwrap();
-    assert_eq!(fence.cause, "intensity");
-    assert!(
-        fence.reason.starts_with("restart intensity exceeded"),
-        "{}",
-        fence.reason
-    );
-    assert_eq!(tree.status(&child).await, StatusKind::Shutdown);
 }
 
 // ---- places ----
@@ -461,48 +413,4 @@ async fn silence_is_a_stall_until_the_next_message() {
         !names(&log).contains(&String::from("ConditionChanged")),
         "a root that its client executes never stalls"
     );
-}
-
-// ---- waits ----
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_parent_lends_its_slot_to_queued_child() {
-    let pair = Pair::start().await;
-    let tree = pair.tree_of(1).await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let parent = tree.spawn("orchestrator").await;
-    let busy = runner.run(&parent.id).await;
-
-    let mut own = pair.with_token(&parent.token);
-    let request = SpawnAgentRequest {
-        agent_type: String::from("worker"),
-        message: Some(String::from("the task")),
-        on_limit: OnLimit::Queue.into(),
-        ..SpawnAgentRequest::default()
-    };
-    let child = Spawned::of(own.spawn_agent(request).await.unwrap().into_inner());
-    assert_eq!(kind(&child.thread), StatusKind::Queued);
-
-    let wait = WaitAgentsRequest {
-        thread_ids: vec![child.id.clone()],
-        ..WaitAgentsRequest::default()
-    };
-    let waiting = tokio::spawn(async move { own.wait_agents(wait).await });
-    let attempt = runner.run(&child.id).await;
-    assert_eq!(tree.status(&parent.id).await, StatusKind::Running);
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::ResourceExhausted,
-        Reason::ThreadLimit,
-        "agent thread limit reached (max 1)",
-    );
-    runner.complete(&attempt, "done").await;
-    let answer = within("the answer to a wait", waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .into_inner();
-    assert_eq!(answer.statuses[0].status.as_ref().unwrap().message, "done");
-    runner.complete(&busy, "all done").await;
-    assert_eq!(tree.status(&parent.id).await, StatusKind::Completed);
 }

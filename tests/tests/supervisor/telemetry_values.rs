@@ -81,6 +81,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let other = tree.spawn("worker").await.id;
     let attempt = runner.run(&worker).await;
     let beside = runner.run(&other).await;
+    let head = tree.head().await;
     let mut watch = tree.watch().await;
     let below = WatchThreadsRequest {
         thread_id: worker.clone(),
@@ -114,6 +115,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let (_, threads) = tree.watch().await.snapshot().await;
     let shown = threads.iter().find(|thread| thread.thread_id == worker).unwrap();
     assert_shows(shown, &first);
+    assert_eq!(tree.head().await, head, "it is in no log");
 
     // The latest values take the place of all before them, of those too that are not told any more.
     let second = Telemetry {

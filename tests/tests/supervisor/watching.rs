@@ -8,15 +8,14 @@ use troupe_proto::{
     fault::{metadata_of, retry_after},
     reason::Reason,
     supervisor::v1::{
-        Event, EventKind, Telemetry, ThreadOutput, WatchThreadsRequest, attach_request::Message as ToSupervisor,
-        event::Kind, watch_threads_response::Message,
+        Event, EventKind, ThreadOutput, WatchThreadsRequest, attach_request::Message as ToSupervisor, event::Kind,
+        watch_threads_response::Message,
     },
 };
 use troupe_tests::{
     events::{assert_whole, closed, names},
     pair::{Pair, VIEWER},
     refusal::refused,
-    tree::kind,
     watch::Watch,
 };
 
@@ -316,42 +315,6 @@ async fn a_threads_stream_ends_with_its_token() {
         Reason::Unauthenticated,
         "stale token",
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn telemetry_is_sent_next_to_events() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    let head = tree.head().await;
-    let mut watch = tree.watch_after(head).await;
-    let values = Telemetry {
-        thread_id: worker.clone(),
-        generation: attempt.generation,
-        activity: String::from("reading"),
-        context_left_percent: Some(71),
-        ..Telemetry::default()
-    };
-    runner.say(ToSupervisor::Telemetry(values.clone())).await;
-    let told = watch
-        .first(|message| match message {
-            Message::Telemetry(telemetry) => Some(telemetry),
-            _ => None,
-        })
-        .await;
-    assert_eq!(told, values);
-    let thread = tree.thread(&worker).await;
-    assert_eq!(
-        (thread.activity.as_str(), thread.context_left_percent),
-        ("reading", Some(71))
-    );
-    assert_eq!(tree.head().await, head, "it is in no log");
-
-    // A late watcher gets the latest values as well.
-    let mut late = tree.watch().await;
-    let (_, threads) = late.snapshot().await;
-    assert_eq!(kind(&threads[1]), kind(&thread));
-    assert_eq!(threads[1].activity, "reading");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
