@@ -277,10 +277,8 @@ impl Config {
         };
         let mut file: File = serde_yaml::from_str(&text).map_err(|error| invalid(error.to_string()))?;
         for agent in &mut file.agents {
-            for (field, default) in [(&mut agent.id, &agent.role)] {
-                if field.is_empty() {
-                    field.clone_from(default);
-                }
+            if agent.id.is_empty() {
+                agent.id.clone_from(&agent.role);
             }
             if agent.name.is_empty() {
                 agent.name.clone_from(&agent.id);

@@ -34,40 +34,6 @@ mod tests {
     use crate::CANONICAL_TOOLS;
 
     #[test]
-    fn tools_without_their_capability_are_locked() {
-        for (declared, locked) in [
-            (
-                &[][..],
-                &[
-                    "apply_patch",
-                    "write_file",
-                    "delete_file",
-                    "exec_command",
-                    "write_stdin",
-                ][..],
-            ),
-            (&["edit_code"], &["exec_command", "write_stdin"]),
-            (&["write_docs"], &["exec_command", "write_stdin"]),
-            (&["run_commands"], &["apply_patch", "write_file", "delete_file"]),
-            (&["run_commands", "edit_code"], &[]),
-            (
-                &["Edit_Code", "run-commands"],
-                &[
-                    "apply_patch",
-                    "write_file",
-                    "delete_file",
-                    "exec_command",
-                    "write_stdin",
-                ],
-            ),
-        ] {
-            let declared: Vec<String> = declared.iter().map(|name| (*name).to_owned()).collect();
-            let tools: Vec<_> = locked_tools(&declared).flat_map(|group| group.tools).copied().collect();
-            assert_eq!(tools, locked, "{declared:?}");
-        }
-    }
-
-    #[test]
     fn gated_tools_are_canonical() {
         for tool in GATED.iter().flat_map(|group| group.tools) {
             assert!(CANONICAL_TOOLS.contains(tool), "{tool}");

@@ -267,6 +267,7 @@ mod tests {
             ("[template]\ncapabilities = ['write_docs']\n\nx", &commands),
             ("[template]\ncapabilities = ['run_commands']\n\nx", &writes),
             ("[template]\ncapabilities = ['run_commands', 'edit_code']\n\nx", &[]),
+            ("[template]\ncapabilities = ['Edit_Code', 'run-commands']\n\nx", &both),
         ] {
             let template = parse(text).template.unwrap();
             assert_eq!(template.tools.deny, denied, "{text:?}");

@@ -537,27 +537,6 @@ mod tests {
     }
 
     #[test]
-    fn profiles_precede_subagents_for_any_file_name() {
-        let tree = TempTree::new(&[]);
-        tree.write("a.md", "---\nname: both\n---\nx");
-        tree.write("b.md", PROFILE);
-        tree.write("c.toml", "description = 'd'\ndeveloper_instructions = 'x'");
-        tree.write("README.md", "for people");
-        tree.write("default.md", "---\nname: default\n---\nx");
-        let agents = level(&tree.base, Family::Agents);
-        let dialects: Vec<_> = agents
-            .files
-            .iter()
-            .map(|file| (file.name.as_str(), file.dialect))
-            .collect();
-        assert_eq!(dialects, [("both", Dialect::Profile), ("both", Dialect::Subagent)]);
-        assert_eq!(agents.notes.len(), 1);
-        let codex = level(&tree.base, Family::Foreign(ForeignFormat::Codex));
-        assert_eq!(codex.files.len(), 1);
-        assert_eq!(codex.files[0].name.as_str(), "c");
-    }
-
-    #[test]
     fn unchanged_file_keeps_the_same_value() {
         let tree = TempTree::new(&[]);
         tree.write("a.md", PROFILE);

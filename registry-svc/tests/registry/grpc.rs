@@ -32,15 +32,6 @@ fn names(agents: &[Agent]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn listing_without_cwd_has_embedded_agents() {
-    let site = Site::new().await;
-    let answer = site.list(ListAgentsRequest::default()).await.unwrap();
-    assert_eq!(answer.agents.len(), 6);
-    assert_eq!(answer.next_page_token, "");
-    assert_eq!(answer.revision.len(), 64);
-}
-
-#[tokio::test]
 async fn brief_listing_has_names_descriptions_and_lists() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
