@@ -81,6 +81,7 @@ fn session_takes_all_settings_and_is_pruned() {
         "session",
         "create",
         "--planning",
+        "--auto",
         "--sandbox",
         "read-only",
         "--deny-tool",
@@ -109,6 +110,7 @@ fn session_takes_all_settings_and_is_pruned() {
     let session = &created["session"];
     for (field, value) in [
         ("mode", "MODE_PLANNING"),
+        ("orchestration", "ORCHESTRATION_AUTO"),
         ("restart_policy", "RESTART_POLICY_ON_LOST"),
         ("prompt_log", "PROMPT_LOG_HASHES"),
         ("policy_inheritance", "POLICY_INHERITANCE_CEILING"),
