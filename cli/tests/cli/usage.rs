@@ -302,19 +302,6 @@ fn services_serve_the_commands() {
     let up = Up::start();
     assert!(up.data_dir().join("operator.token").exists());
 
-    let (code, listed) = up.json(&["agents"]);
-    assert_eq!(code, Some(0));
-    let roles: Vec<_> = listed["agents"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|agent| &agent["agent_type"])
-        .collect();
-    assert!(
-        roles.iter().any(|role| *role == "orchestrator") && roles.iter().any(|role| *role == "worker"),
-        "{roles:?}"
-    );
-
     let (code, resolved) = up.json(&["resolve", "worker", "--model", "m"]);
     assert_eq!(code, Some(0));
     assert_eq!(resolved["resolved"]["origins"]["model"], "VALUE_ORIGIN_EXPLICIT");
@@ -333,9 +320,6 @@ fn services_serve_the_commands() {
     let thread = spawned["thread"]["thread_id"].as_str().unwrap();
     let session = spawned["session_id"].as_str().unwrap();
 
-    let tree = up.run(&["ps", "--tree"]);
-    assert!(stdout(&tree).contains("└─ ✓ worker"), "{}", stdout(&tree));
-
     // The last characters of an id are sufficient.
     let (code, waited) = up.json(&["wait", &thread[thread.len() - 8..]]);
     assert_eq!(
@@ -353,11 +337,6 @@ fn services_serve_the_commands() {
     assert!(
         shown.contains("route   explorer requested via `/use explorer`"),
         "{shown}"
-    );
-    let (code, refused) = up.json(&["spawn", "nobody", "-m", "hello", "--session", session]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
     );
 
     let (code, closed) = up.json(&["close", "--session", session, "--wait"]);
