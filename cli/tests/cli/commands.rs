@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe};
+use crate::support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe, words};
 
 #[test]
 fn thread_verbs_work_on_aliases() {
@@ -70,36 +70,11 @@ fn prompts_tools_and_quota_of_a_thread() {
 #[test]
 fn session_takes_all_settings_and_is_pruned() {
     let up = Up::start();
-    let created = up.succeeds(&[
-        "session",
-        "create",
-        "--planning",
-        "--auto",
-        "--sandbox",
-        "read-only",
-        "--deny-tool",
-        "exec_*",
-        "--approve-tool",
-        "apply_patch",
-        "--max-threads",
-        "3",
-        "--session-tokens",
-        "5000",
-        "--restart",
-        "on-lost",
-        "--prompt-log",
-        "hashes",
-        "--retention",
-        "24h",
-        "--session-label",
-        "team=core",
-        "--policy-inheritance",
-        "ceiling",
-        "--slot-release",
-        "close",
-        "--session-edges",
-        "self",
-    ]);
+    let created = up.succeeds(&words(
+        "session create --planning --auto --sandbox read-only --deny-tool exec_* --approve-tool apply_patch \
+         --max-threads 3 --session-tokens 5000 --restart on-lost --prompt-log hashes --retention 24h \
+         --session-label team=core --policy-inheritance ceiling --slot-release close --session-edges self",
+    ));
     let session = &created["session"];
     for (field, value) in [
         ("mode", "MODE_PLANNING"),
@@ -124,15 +99,7 @@ fn session_takes_all_settings_and_is_pruned() {
     assert!(up.text(&["session", "list", "--label", "team=web", "-q"]).is_empty());
     let shown = up.text(&["session", "show", id]);
     assert!(shown.contains("labels") && shown.contains("team=core"), "{shown}");
-    let updated = up.succeeds(&[
-        "session",
-        "update",
-        "@last",
-        "--max-threads",
-        "5",
-        "--mode",
-        "implementation",
-    ]);
+    let updated = up.succeeds(&words("session update @last --max-threads 5 --mode implementation"));
     assert_eq!(updated["session"]["limits"]["max_threads"], 5);
     let budget = up.succeeds(&["session", "budget", id, "--turns", "7"]);
     assert_eq!(
@@ -354,16 +321,9 @@ fn notifications_of_all_sessions_are_shown() {
 fn context_supplies_the_connection() {
     let up = Up::start();
     let home = up.home.path();
-    let set = [
-        "context",
-        "set",
-        "local",
-        "--server",
-        up.supervisor(),
-        "--server-registry",
-        up.registry(),
-    ];
-    assert_eq!(run(home, &set).status.code(), Some(0));
+    let (supervisor, registry) = (up.supervisor(), up.registry());
+    let set = format!("context set local --server {supervisor} --server-registry {registry}");
+    assert_eq!(run(home, &words(&set)).status.code(), Some(0));
     up.complete(&["worker", "Rest."]);
     let listed = run(home, &["ps", "-q"]);
     assert_eq!(stdout(&listed).lines().count(), 1, "{}", stderr(&listed));
@@ -440,14 +400,7 @@ fn shells_complete_commands_and_aliases() {
 #[test]
 fn services_run_in_the_background() {
     let home = tempfile::tempdir().unwrap();
-    let start = [
-        "up",
-        "-d",
-        "--registry-listen",
-        "127.0.0.1:0",
-        "--supervisor-listen",
-        "127.0.0.1:0",
-    ];
+    let start = words("up -d --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0");
     let absent = run(home.path(), &["status"]);
     assert_eq!(absent.status.code(), Some(7), "{}", stderr(&absent));
     let started = run(home.path(), &start);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr, stdout};
+use crate::support::up::{Up, stderr, stdout, words};
 
 /// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
@@ -241,16 +241,8 @@ fn mail_wakes_threads_by_policy() {
     assert!(edges.split_whitespace().any(|word| word == "->"), "{edges}");
     up.succeeds(&["handoff", "scout", &writer, "-m", "yours"]);
     // The second completed turn of the writer was started by the handoff.
-    let output = up.run(&[
-        "notify",
-        &session,
-        "--kind",
-        "agent-turn-complete",
-        "--after",
-        "0",
-        "--count",
-        "3",
-    ]);
+    let notify = format!("notify {session} --kind agent-turn-complete --after 0 --count 3");
+    let output = up.run(&words(&notify));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");

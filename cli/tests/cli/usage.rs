@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 
-use crate::support::up::{Up, run, stderr, stdout, troupe};
+use crate::support::up::{Up, run, stderr, stdout, troupe, words};
 
 #[test]
 fn help_and_version_succeed() {
@@ -306,15 +306,7 @@ fn services_serve_the_commands() {
     assert_eq!(code, Some(0));
     assert_eq!(resolved["resolved"]["origins"]["model"], "VALUE_ORIGIN_EXPLICIT");
 
-    let (code, spawned) = up.json(&[
-        "spawn",
-        "worker",
-        "-m",
-        "Say that you are done.",
-        "--wait",
-        "--timeout",
-        "30s",
-    ]);
+    let (code, spawned) = up.json(&words("spawn worker -m Rest. --wait --timeout 30s"));
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     let thread = spawned["thread"]["thread_id"].as_str().unwrap();
@@ -385,16 +377,8 @@ fn templates_are_uploaded_to_remote_registry() {
         "---\ndescription: Writes things.\n---\nYou write.\n",
     )
     .unwrap();
-    let (code, spawned) = up.json(&[
-        "spawn",
-        "scribe",
-        "-m",
-        "Say that you are done.",
-        "--cwd",
-        cwd,
-        "--upload-workspace",
-        "--wait",
-    ]);
+    let spawn = format!("spawn scribe -m Rest. --cwd {cwd} --upload-workspace --wait");
+    let (code, spawned) = up.json(&words(&spawn));
     assert_eq!(code, Some(0), "{spawned}");
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     // The session has its templates, so later calls need no directory.

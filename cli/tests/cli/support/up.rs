@@ -27,6 +27,11 @@ pub fn troupe(home: &Path) -> Command {
     command
 }
 
+/// Returns the arguments of a command line without quotes.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 pub fn run(home: &Path, arguments: &[&str]) -> Output {
     troupe(home).args(arguments).output().unwrap()
 }
