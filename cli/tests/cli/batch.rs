@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr, stdout};
+use crate::support::up::{Up, fails, stderr, stdout, words};
 
 const TABLE: &str = "key,path\none,a.rs\ntwo,\"b, c.rs\"\nthree,d.rs\n";
 
@@ -25,22 +25,8 @@ fn with_table(up: &Up) -> String {
 fn rows_become_agents_with_checked_results() {
     let up = Up::start();
     let table = with_table(&up);
-    let run = [
-        "batch",
-        "run",
-        "--csv",
-        &table,
-        "--role",
-        "worker",
-        "-m",
-        "say: {{\"path\": \"{path}\"}",
-        "--schema",
-        "finding.json",
-        "--limit",
-        "2",
-        "--results",
-        "results.csv",
-    ];
+    let flags = words("batch run --role worker --schema finding.json --limit 2 --results results.csv");
+    let run = [&flags[..], &["--csv", &table, "-m", "say: {{\"path\": \"{path}\"}"]].concat();
     let dry = up.run(&[&run[..], &["--dry-run", "--budget-tokens", "500"]].concat());
     assert_eq!(dry.status.code(), Some(0), "{}", stderr(&dry));
     assert_eq!(
@@ -49,8 +35,7 @@ fn rows_become_agents_with_checked_results() {
     );
     assert!(stdout(&up.run(&["ps", "-q"])).is_empty(), "a dry run leaves no session");
 
-    let (code, answer) = up.json(&run);
-    assert_eq!(code, Some(0), "{answer}");
+    let answer = up.succeeds(&run);
     assert_eq!(answer["group"]["state"], "GROUP_STATE_SUCCEEDED");
     let results = fs::read_to_string(up.home.path().join("results.csv")).unwrap();
     let mut rows = csv::Reader::from_reader(results.as_bytes());
@@ -63,11 +48,8 @@ fn rows_become_agents_with_checked_results() {
     // The same command shows the results again.
     let again = up.run(&run);
     assert_eq!(again.status.code(), Some(0));
-    assert!(
-        stderr(&again).contains("exists already; following it"),
-        "{}",
-        stderr(&again)
-    );
+    let error = stderr(&again);
+    assert!(error.contains("exists already; following it"), "{error}");
     let shown = stdout(&up.run(&["batch", "show", "files"]));
     assert!(
         shown.contains("SUCCEEDED") && shown.contains("3/3 succeeded"),
@@ -108,20 +90,11 @@ fn interrupted_batch_continues_and_is_followed_again() {
 
     let shown = stdout(&up.run(&["batch", "show", "files"]));
     assert!(shown.contains("RUNNING"), "{shown}");
-    let (code, paused) = up.json(&["batch", "update", "files", "--pause", "--limit", "1"]);
-    assert_eq!(code, Some(0), "{paused}");
+    let paused = up.succeeds(&["batch", "update", "files", "--pause", "--limit", "1"]);
     assert_eq!(paused["group"]["limits"]["paused"], true);
-    let (code, cancelled) = up.json(&["batch", "cancel", "files", "--reason", "enough"]);
-    assert_eq!(code, Some(0), "{cancelled}");
-    let followed = up.run(&run);
-    assert_eq!(followed.status.code(), Some(6), "{}", stderr(&followed));
-    assert!(
-        stderr(&followed).contains("the batch files is CANCELLED: enough"),
-        "{}",
-        stderr(&followed)
-    );
-    let (code, retried) = up.json(&["batch", "retry", "files"]);
-    assert_eq!(code, Some(0), "{retried}");
+    up.succeeds(&["batch", "cancel", "files", "--reason", "enough"]);
+    fails(&up.run(&run), 6, "the batch files is CANCELLED: enough");
+    let retried = up.succeeds(&["batch", "retry", "files"]);
     assert_eq!(retried["group"]["pending"], 3);
 }
 

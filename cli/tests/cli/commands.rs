@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe, words};
+use crate::support::up::{Up, Watching, fails, interrupt, run, stderr, stdout, troupe, words};
 
 #[test]
 fn thread_verbs_work_on_aliases() {
@@ -146,12 +146,10 @@ fn output_formats_agree() {
 #[test]
 fn errors_suggest_names_and_commands() {
     let up = Up::start();
-    let output = up.run(&["spawn", "reveiwer", "Review."]);
-    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("did you mean \"reviewer\"?"),
-        "{}",
-        stderr(&output)
+    fails(
+        &up.run(&["spawn", "reveiwer", "Review."]),
+        4,
+        "did you mean \"reviewer\"?",
     );
     assert!(
         up.text(&["ps", "--closed", "-q"]).is_empty(),
@@ -163,9 +161,11 @@ fn errors_suggest_names_and_commands() {
     assert!(!open.contains("CloseSession"), "{open}");
 
     let https = up.supervisor().replace("http://", "https://");
-    let output = run(up.home.path(), &["ps", "--supervisor", &https]);
-    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
-    assert!(stderr(&output).contains("does not use TLS"), "{}", stderr(&output));
+    fails(
+        &run(up.home.path(), &["ps", "--supervisor", &https]),
+        7,
+        "does not use TLS",
+    );
 
     let failed = up.run(&["spawn", "worker", "fail: broken", "--wait", "--timeout", "30s"]);
     assert!(matches!(failed.status.code(), Some(0 | 6)), "{}", stderr(&failed));
@@ -331,13 +331,7 @@ fn context_supplies_the_connection() {
     let list = stdout(&run(home, &["context", "list"]));
     assert!(list.contains("*        local"), "{list}");
 
-    let unknown = run(home, &["ps", "--context", "lcoal"]);
-    assert_eq!(unknown.status.code(), Some(4));
-    assert!(
-        stderr(&unknown).contains("did you mean \"local\"?"),
-        "{}",
-        stderr(&unknown)
-    );
+    fails(&run(home, &["ps", "--context", "lcoal"]), 4, "did you mean \"local\"?");
     let other = ["context", "set", "other", "--server", "http://127.0.0.1:1"];
     assert_eq!(run(home, &other).status.code(), Some(0));
     assert_eq!(run(home, &["context", "use", "other"]).status.code(), Some(0));

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr, stdout, words};
+use crate::support::up::{Up, refused, stderr, stdout, words};
 
 /// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
@@ -12,14 +12,6 @@ const LEAD: &str =
 
 /// The line that makes the sample agent spawn a node.
 const SPAWN: &str = r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent","roleTemplate":"planner"}}}"#;
-
-#[track_caller]
-fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
-    let (code, answer) = up.json(arguments);
-    assert_eq!(code, Some(expected), "{arguments:?}: {answer}");
-    assert_eq!(answer["error"]["reason"], reason, "{answer}");
-    answer["error"].clone()
-}
 
 /// Returns the last eight characters of an id, as shown in tables.
 fn short(id: &str) -> &str {

@@ -13,7 +13,7 @@ use troupe_tests::postgres_server::Database;
 
 use crate::support::{
     Client, TIME_LIMIT,
-    up::{self, NO_RUNNER, Up, stderr, stdout},
+    up::{self, NO_RUNNER, Up, fails, stderr, stdout},
 };
 
 /// Part of the thread's message, and thus of the log.
@@ -159,12 +159,10 @@ async fn backup_of_running_service_is_restorable() {
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     let how = format!("troupe store restore {named} --data-dir DIR");
     assert!(stdout(&made).contains(&how), "{}", stdout(&made));
-    let again = run(pair.home(), &["backup", named]);
-    assert_eq!(again.status.code(), Some(1));
-    assert!(
-        stderr(&again).contains("is not empty; nothing is overwritten"),
-        "{}",
-        stderr(&again)
+    fails(
+        &run(pair.home(), &["backup", named]),
+        1,
+        "is not empty; nothing is overwritten",
     );
     assert_eq!(
         json(pair.home(), &["verify", "--data-dir", named])["sound"],
@@ -180,9 +178,7 @@ async fn backup_of_running_service_is_restorable() {
     let restored = run(home.path(), &["restore", named]);
     assert_eq!(restored.status.code(), Some(0), "{}", stderr(&restored));
     assert!(stdout(&restored).starts_with("✓ 1 session, "), "{}", stdout(&restored));
-    let refused = run(home.path(), &["restore", named]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("pass --replace"), "{}", stderr(&refused));
+    fails(&run(home.path(), &["restore", named]), 1, "pass --replace");
     let replaced = json(home.path(), &["restore", named, "--replace"]);
     assert!(
         Path::new(replaced["replaced"].as_str().unwrap())
@@ -194,12 +190,10 @@ async fn backup_of_running_service_is_restorable() {
     assert!(has_thread(&mut client, &pair).await);
     // A position in the old log is invalid in this log.
     assert_eq!(snapshot_of(&mut client, &pair.session, Some(log_id)).await, None);
-    let in_use = run(up.home.path(), &["restore", named, "--replace"]);
-    assert_eq!(in_use.status.code(), Some(1));
-    assert!(
-        stderr(&in_use).contains("is in use by another troupe"),
-        "{}",
-        stderr(&in_use)
+    fails(
+        &run(up.home.path(), &["restore", named, "--replace"]),
+        1,
+        "is in use by another troupe",
     );
 }
 
@@ -254,12 +248,10 @@ async fn copied_log_continues_in_postgres() {
     let to = ["--store", url.as_str()];
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
-    let refused = run(pair.home(), &[&["copy"], &to[..]].concat());
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).contains("is in use by another troupe"),
-        "{}",
-        stderr(&refused)
+    fails(
+        &run(pair.home(), &[&["copy"], &to[..]].concat()),
+        1,
+        "is in use by another troupe",
     );
     pair.stop();
 
@@ -268,20 +260,16 @@ async fn copied_log_continues_in_postgres() {
         &["migrate", "--store", "sqlite"],
         &["copy", "--store", "postgres://host"],
     ] {
-        let refused = run(pair.home(), arguments);
-        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("--store"), "{}", stderr(&refused));
+        fails(&run(pair.home(), arguments), 2, "--store");
     }
     let migrated = run(pair.home(), &[&["migrate"], &to[..]].concat());
     assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
     let copied = json(pair.home(), &[&["copy"], &to[..]].concat());
     assert_eq!(copied["sessions"], Value::from(1));
-    let again = run(pair.home(), &[&["copy"], &to[..]].concat());
-    assert_eq!(again.status.code(), Some(1));
-    assert!(
-        stderr(&again).contains("choose an empty database"),
-        "{}",
-        stderr(&again)
+    fails(
+        &run(pair.home(), &[&["copy"], &to[..]].concat()),
+        1,
+        "choose an empty database",
     );
 
     pair.start_again(&to).await;
@@ -295,12 +283,10 @@ async fn copied_log_continues_in_postgres() {
         .unwrap();
     let created = created.into_inner();
     let (session, token) = (created.session.unwrap().session_id, created.thread_token);
-    let refused = run(pair.home(), &[&["rotate-keys"], &to[..]].concat());
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).contains("stop all supervisors of it first"),
-        "{}",
-        stderr(&refused)
+    fails(
+        &run(pair.home(), &[&["rotate-keys"], &to[..]].concat()),
+        1,
+        "stop all supervisors of it first",
     );
     pair.up.kill();
     assert_eq!(
@@ -432,20 +418,16 @@ fn store_commands_reject_missing_data() {
         let example = format!("troupe store {}", arguments[0]);
         assert!(stdout(&help).contains(&format!("\n  {example}")), "{}", stdout(&help));
 
-        let refused = run(home.path(), arguments);
-        assert_eq!(refused.status.code(), Some(1), "{arguments:?}");
-        assert!(stderr(&refused).contains("there is no log at"), "{}", stderr(&refused));
+        fails(&run(home.path(), arguments), 1, "there is no log at");
     }
     for action in ["restore", "backups"] {
         let help = run(home.path(), &[action, "--help"]);
         let example = format!("\n  troupe store {action} ");
         assert!(stdout(&help).contains(&example), "{}", stdout(&help));
-        let refused = run(home.path(), &[action, backup.to_str().unwrap()]);
-        assert_eq!(refused.status.code(), Some(1), "{action}");
-        assert!(
-            stderr(&refused).contains("cannot use the backup directory"),
-            "{}",
-            stderr(&refused)
+        fails(
+            &run(home.path(), &[action, backup.to_str().unwrap()]),
+            1,
+            "cannot use the backup directory",
         );
         let empty = tempfile::tempdir().unwrap();
         let listed = run(home.path(), &[action, empty.path().to_str().unwrap()]);

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 
-use crate::support::up::{Up, run, stderr, stdout, troupe, words};
+use crate::support::up::{Up, refused, run, stderr, stdout, troupe, words};
 
 #[test]
 fn help_and_version_succeed() {
@@ -277,11 +277,8 @@ fn lint_corrects_files_and_says_where_it_looked() {
 #[test]
 fn role_shows_its_effective_tools() {
     let up = Up::start();
-    let (code, shown) = up.json(&["agents", "show", "explorer"]);
-    assert_eq!(
-        (code, &shown["agent"]["agent_type"]),
-        (Some(0), &Value::from("explorer"))
-    );
+    let shown = up.succeeds(&["agents", "show", "explorer"]);
+    assert_eq!(shown["agent"]["agent_type"], "explorer");
     let has = |list: &str, tool: &str| {
         let tools = shown["tools"][list].as_array().unwrap();
         tools.iter().any(|name| name == tool)
@@ -302,25 +299,21 @@ fn services_serve_the_commands() {
     let up = Up::start();
     assert!(up.data_dir().join("operator.token").exists());
 
-    let (code, resolved) = up.json(&["resolve", "worker", "--model", "m"]);
-    assert_eq!(code, Some(0));
+    let resolved = up.succeeds(&["resolve", "worker", "--model", "m"]);
     assert_eq!(resolved["resolved"]["origins"]["model"], "VALUE_ORIGIN_EXPLICIT");
 
-    let (code, spawned) = up.json(&words("spawn worker -m Rest. --wait --timeout 30s"));
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&words("spawn worker -m Rest. --wait --timeout 30s"));
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     let thread = spawned["thread"]["thread_id"].as_str().unwrap();
     let session = spawned["session_id"].as_str().unwrap();
 
     // The last characters of an id are sufficient.
-    let (code, waited) = up.json(&["wait", &thread[thread.len() - 8..]]);
     assert_eq!(
-        (code, &waited["statuses"][0]["thread_id"]),
-        (Some(0), &Value::from(thread))
+        up.succeeds(&["wait", &thread[thread.len() - 8..]])["statuses"][0]["thread_id"],
+        thread
     );
 
-    let (code, routed) = up.json(&["spawn", "--route", "/use explorer and look", "--session", session]);
-    assert_eq!(code, Some(0), "{routed}");
+    let routed = up.succeeds(&["spawn", "--route", "/use explorer and look", "--session", session]);
     assert_eq!(routed["thread"]["agent_type"], "explorer");
     assert_eq!(routed["route"]["agent_type"], "explorer");
     assert_eq!(routed["route"]["reason"], "requested via `/use explorer`");
@@ -331,8 +324,8 @@ fn services_serve_the_commands() {
         "{shown}"
     );
 
-    let (code, closed) = up.json(&["close", "--session", session, "--wait"]);
-    assert_eq!((code, &closed["session"]["closed"]), (Some(0), &Value::from(true)));
+    let closed = up.succeeds(&["close", "--session", session, "--wait"]);
+    assert_eq!(closed["session"]["closed"], true);
 
     let watched = up.run(&["watch", session, "--after", "0"]);
     assert_eq!(watched.status.code(), Some(0), "a closed session is watched to its end");
@@ -357,18 +350,12 @@ fn templates_are_uploaded_to_remote_registry() {
     .unwrap();
     let cwd = elsewhere.path().to_str().unwrap();
 
-    let (code, refused) = up.json(&["agents", "clerk", "--cwd", cwd]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(3), &Value::from("CWD_OUTSIDE_ROOTS"))
-    );
-    let (code, listed) = up.json(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
-    assert_eq!(code, Some(0), "{listed}");
+    refused(&up, &["agents", "clerk", "--cwd", cwd], 3, "CWD_OUTSIDE_ROOTS");
+    let listed = up.succeeds(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
     assert_eq!(listed["agents"][0]["source"]["path"], "project:.codex/.agents/clerk.md");
-    let (code, resolved) = up.json(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"]);
     assert_eq!(
-        (code, &resolved["resolved"]["instructions"]),
-        (Some(0), &Value::from("You file."))
+        up.succeeds(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"])["resolved"]["instructions"],
+        "You file."
     );
 
     // An additional file creates a different bundle, which the registry does not have when the session is opened.
@@ -378,17 +365,16 @@ fn templates_are_uploaded_to_remote_registry() {
     )
     .unwrap();
     let spawn = format!("spawn scribe -m Rest. --cwd {cwd} --upload-workspace --wait");
-    let (code, spawned) = up.json(&words(&spawn));
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&words(&spawn));
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     // The session has its templates, so later calls need no directory.
     let session = spawned["session_id"].as_str().unwrap();
-    let (code, again) = up.json(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
-    assert_eq!(code, Some(0), "{again}");
-    let (code, unknown) = up.json(&["spawn", "nobody", "-m", "Rest.", "--session", session]);
-    assert_eq!(
-        (code, &unknown["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
+    up.succeeds(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
+    refused(
+        &up,
+        &["spawn", "nobody", "-m", "Rest.", "--session", session],
+        4,
+        "TEMPLATE_NOT_FOUND",
     );
     assert_eq!(up.stop(), Some(0));
 }
@@ -404,25 +390,15 @@ fn project_directory_is_normalized_or_absent() {
     fs::write(project.join(".codex/.agents/clerk.md"), role).unwrap();
 
     // The services reject a path that contains `..`.
-    let (code, listed) = up.json(&["agents", "clerk", "--cwd", "work/src/../src"]);
-    assert_eq!(
-        (code, &listed["agents"][0]["source"]["scope"]),
-        (Some(0), &Value::from("SCOPE_PROJECT")),
-        "{listed}"
-    );
-    let (code, refused) = up.json(&["agents", "clerk", "--no-cwd"]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
-    );
+    let listed = up.succeeds(&["agents", "clerk", "--cwd", "work/src/../src"]);
+    assert_eq!(listed["agents"][0]["source"]["scope"], "SCOPE_PROJECT");
+    refused(&up, &["agents", "clerk", "--no-cwd"], 4, "TEMPLATE_NOT_FOUND");
 
     let say = ["-m", "Say that you are done.", "--wait"];
     let way = ["spawn", "clerk", "--cwd", "work/src/.."];
-    let (code, spawned) = up.json(&[&way[..], &say].concat());
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&[&way[..], &say].concat());
     let nowhere = ["spawn", "worker", "--no-cwd", "--upload-workspace"];
-    let (code, spawned_nowhere) = up.json(&[&nowhere[..], &say].concat());
-    assert_eq!(code, Some(0), "{spawned_nowhere}");
+    let spawned_nowhere = up.succeeds(&[&nowhere[..], &say].concat());
     for (answer, ends) in [(&spawned, "/work"), (&spawned_nowhere, "")] {
         let (_, listed) = up.json(&["ps", "--session", answer["session_id"].as_str().unwrap()]);
         let session = &listed["sessions"][0];
@@ -441,16 +417,15 @@ fn agent_completes_if_its_message_is_truncated() {
     // The quota is sufficient for the input, but not for the prompt that repeats it or for the answer.
     let up = Up::start_with(&["--session-content-bytes", "100000"]);
     let words = "x".repeat(50_000);
-    let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait", "--transcript", "off"]);
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&["spawn", "-m", &format!("say: {words}"), "--wait", "--transcript", "off"]);
     assert_eq!(spawned["status"]["content"]["size"], words.len());
     assert_eq!(spawned["message"], spawned["status"]["message"]);
     assert_eq!(spawned["message_extent"], "not_kept");
     let kept = spawned["message"].as_str().unwrap();
     assert!(!kept.is_empty() && kept.len() < words.len() && words.starts_with(kept));
 
-    let (code, report) = up.json(&["store", "verify"]);
-    assert_eq!((code, &report["sound"]), (Some(0), &Value::from(true)), "{report}");
+    let report = up.succeeds(&["store", "verify"]);
+    assert_eq!(report["sound"], true);
     assert!(report["contents_left_out"].as_u64().unwrap() >= 2, "{report}");
     assert_eq!(up.stop(), Some(0));
 }

@@ -44,6 +44,14 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Checks that a command failed with this code, and that its errors have this text.
+#[track_caller]
+pub fn fails(output: &Output, code: i32, text: &str) {
+    let error = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(error.contains(text), "{text:?} is not in {error}");
+}
+
 /// The flag of a pair without a runner: threads stay in the state that the service assigns.
 pub const NO_RUNNER: &str = "--no-runner";
 
@@ -183,6 +191,15 @@ impl Up {
     pub fn stop(mut self) -> Option<i32> {
         self.interrupt()
     }
+}
+
+/// Checks that a service rejects a command with this exit code and this reason. Returns the error.
+#[track_caller]
+pub fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
+    let (code, answer) = up.json(arguments);
+    assert_eq!(code, Some(expected), "{arguments:?}: {answer}");
+    assert_eq!(answer["error"]["reason"], reason, "{answer}");
+    answer["error"].clone()
 }
 
 /// Starts a pair with these addresses of its registry and supervisor, and waits until it is ready. Returns its URLs.
