@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::up::{Up, refused, stderr, stdout, words};
+use crate::support::up::{Up, refused, words};
 
 /// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
@@ -43,13 +43,13 @@ fn operator_grants_and_denies_approvals() {
     );
     let child = asked[0]["thread_id"].as_str().unwrap();
     let approval = asked[0]["approval_id"].as_str().unwrap();
-    let shown = stdout(&up.run(&["approvals", "--session", &session]));
+    let shown = up.text(&["approvals", "--session", &session]);
     assert!(
         shown.starts_with(&format!("{}  SPAWN  thread {}", short(approval), short(child)))
             && shown.contains("\n  Spawn node: Docs Agent (planner)\n"),
         "{shown}"
     );
-    let listed = stdout(&up.run(&["ps"]));
+    let listed = up.text(&["ps"]);
     assert!(
         listed.contains("AWAITING_APPROVAL: `troupe approvals` shows the spawn"),
         "{listed}"
@@ -104,7 +104,7 @@ fn session_settings_are_changed() {
         error["hint"].as_str().unwrap().contains("troupe session resume"),
         "{error}"
     );
-    let shown = stdout(&up.run(&["ps"]));
+    let shown = up.text(&["ps"]);
     assert!(shown.contains("\npaused: "), "{shown}");
     let resumed = up.succeeds(&["session", "resume", session]);
     assert_eq!(resumed["session"]["paused"], false);
@@ -124,9 +124,9 @@ fn session_settings_are_changed() {
         set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
         100_000
     );
-    let watched = stdout(&up.run(&["session", "close", session, "--wait"]));
+    let watched = up.text(&["session", "close", session, "--wait"]);
     assert!(watched.contains("closed"), "{watched}");
-    let log = stdout(&up.run(&["watch", session, "--after", "0"]));
+    let log = up.text(&["watch", session, "--after", "0"]);
     for change in [
         "updated  paused",
         "updated  resumed",
@@ -157,7 +157,7 @@ fn raised_budget_allows_further_turns() {
     let (_, worker) = up.complete(&["worker", "-m", "One turn.", "--budget-turns", "1"]);
     let error = refused(&up, &["send", &worker, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
     assert!(error["hint"].as_str().unwrap().contains("troupe budget"), "{error}");
-    let listed = stdout(&up.run(&["ps"]));
+    let listed = up.text(&["ps"]);
     assert!(
         listed.contains("COMPLETED  BUDGET_EXHAUSTED") && listed.contains("BUDGET_EXHAUSTED: `troupe budget"),
         "{listed}"
@@ -193,10 +193,10 @@ fn handoff_is_stored_in_the_mailbox() {
     // Two edges of the tree and the new one.
     let edges = up.succeeds(&["edges", "--session", &session]);
     assert_eq!(edges["edges"].as_array().map(Vec::len), Some(3), "{edges}");
-    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    let edges = up.text(&["edges", "--thread", "scout"]);
     assert!(edges.contains("findings") && edges.contains("<->"), "{edges}");
 
-    let mail = stdout(&up.run(&["mail", &writer]));
+    let mail = up.text(&["mail", &writer]);
     assert!(
         mail.contains("HANDOFF") && mail.contains("answer required; in [2J pool.rs"),
         "{mail}"
@@ -229,14 +229,13 @@ fn mail_wakes_threads_by_policy() {
     let (session, _) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
     let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session, "--wake", "on-idle"]);
     up.succeeds(&["edges", "create", "scout", &writer, "--one-way"]);
-    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    let edges = up.text(&["edges", "--thread", "scout"]);
     assert!(edges.split_whitespace().any(|word| word == "->"), "{edges}");
     up.succeeds(&["handoff", "scout", &writer, "-m", "yours"]);
     // The second completed turn of the writer was started by the handoff.
     let notify = format!("notify {session} --kind agent-turn-complete --after 0 --count 3");
-    let output = up.run(&words(&notify));
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+    let output = up.text(&words(&notify));
+    let lines: Vec<_> = output.lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(
         lines

@@ -13,7 +13,7 @@ use troupe_tests::postgres_server::Database;
 
 use crate::support::{
     Client, TIME_LIMIT,
-    up::{self, NO_RUNNER, Up, fails, stderr, stdout},
+    up::{self, NO_RUNNER, Up, fails, stderr, stdout, succeeded},
 };
 
 /// Part of the thread's message, and thus of the log.
@@ -25,9 +25,8 @@ fn run(home: &Path, arguments: &[&str]) -> Output {
 
 /// Runs a command that has to succeed and returns its JSON output.
 fn json(home: &Path, arguments: &[&str]) -> Value {
-    let output = run(home, &[arguments, &["--output", "json"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    serde_json::from_str(&stdout(&output)).unwrap()
+    let output = succeeded(&run(home, &[arguments, &["--output", "json"]].concat()));
+    serde_json::from_str(&output).unwrap()
 }
 
 /// A pair with one session and one thread, and without a runner.
@@ -111,10 +110,9 @@ async fn store_commands_read_a_running_service() {
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
 
-    let output = run(pair.home(), &["verify"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let output = succeeded(&run(pair.home(), &["verify"]));
     let expected = format!("✓ 1 session, {} events, ", events.len());
-    assert!(stdout(&output).starts_with(&expected), "{}", stdout(&output));
+    assert!(output.starts_with(&expected), "{output}");
     let report = json(pair.home(), &["verify"]);
     assert_eq!(
         (&report["sound"], &report["sessions"]),
@@ -155,10 +153,9 @@ async fn backup_of_running_service_is_restorable() {
     let backups = tempfile::tempdir().unwrap();
     let destination = backups.path().join("monday");
     let named = destination.to_str().unwrap();
-    let made = run(pair.home(), &["backup", named]);
-    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let made = succeeded(&run(pair.home(), &["backup", named]));
     let how = format!("troupe store restore {named} --data-dir DIR");
-    assert!(stdout(&made).contains(&how), "{}", stdout(&made));
+    assert!(made.contains(&how), "{made}");
     fails(
         &run(pair.home(), &["backup", named]),
         1,
@@ -175,9 +172,8 @@ async fn backup_of_running_service_is_restorable() {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
     }
     let home = tempfile::tempdir().unwrap();
-    let restored = run(home.path(), &["restore", named]);
-    assert_eq!(restored.status.code(), Some(0), "{}", stderr(&restored));
-    assert!(stdout(&restored).starts_with("✓ 1 session, "), "{}", stdout(&restored));
+    let restored = succeeded(&run(home.path(), &["restore", named]));
+    assert!(restored.starts_with("✓ 1 session, "), "{restored}");
     fails(&run(home.path(), &["restore", named]), 1, "pass --replace");
     let replaced = json(home.path(), &["restore", named, "--replace"]);
     assert!(
@@ -262,8 +258,7 @@ async fn copied_log_continues_in_postgres() {
     ] {
         fails(&run(pair.home(), arguments), 2, "--store");
     }
-    let migrated = run(pair.home(), &[&["migrate"], &to[..]].concat());
-    assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
+    succeeded(&run(pair.home(), &[&["migrate"], &to[..]].concat()));
     let copied = json(pair.home(), &[&["copy"], &to[..]].concat());
     assert_eq!(copied["sessions"], Value::from(1));
     fails(

@@ -4,16 +4,15 @@ use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 
-use crate::support::up::{Up, refused, run, stderr, stdout, troupe, words};
+use crate::support::up::{Up, refused, run, stderr, stdout, succeeded, troupe, words};
 
 #[test]
 fn help_and_version_succeed() {
     let home = tempfile::tempdir().unwrap();
     let help = run(home.path(), &["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    let own = run(home.path(), &["spawn", "--help"]);
-    assert_eq!(own.status.code(), Some(0));
-    assert!(stdout(&own).contains("troupe spawn"), "{}", stdout(&own));
+    let own = succeeded(&run(home.path(), &["spawn", "--help"]));
+    assert!(own.contains("troupe spawn"), "{own}");
     assert!(
         !stdout(&help).contains("sample-agent"),
         "it is for runners, not for people"
@@ -163,16 +162,14 @@ fn new_role_passes_lint_and_broken_role_fails() {
             .unwrap()
     };
 
-    let made = at(&["agents", "new", "auditor", "--persona", "strict", "--read-only"]);
-    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    succeeded(&at(&["agents", "new", "auditor", "--persona", "strict", "--read-only"]));
     assert_eq!(
         at(&["agents", "new", "auditor"]).status.code(),
         Some(2),
         "nothing is overwritten"
     );
-    let good = at(&["lint", "--strict"]);
-    assert_eq!(good.status.code(), Some(0), "{}", stdout(&good));
-    assert_eq!(stdout(&good), "1 file checked: 0 errors, 0 warnings\n");
+    let good = succeeded(&at(&["lint", "--strict"]));
+    assert_eq!(good, "1 file checked: 0 errors, 0 warnings\n");
 
     fs::write(
         repository.join(".codex/.agents/odd.md"),
@@ -223,9 +220,8 @@ fn lint_corrects_files_and_says_where_it_looked() {
         command.args(arguments).output().unwrap()
     };
     fs::create_dir_all(home.path().join("work/.git")).unwrap();
-    let nothing = at(&[]);
-    assert_eq!(nothing.status.code(), Some(0));
-    assert!(stdout(&nothing).contains("\n  ") && stdout(&nothing).contains("work/.codex/.agents\n"));
+    let nothing = succeeded(&at(&[]));
+    assert!(nothing.contains("\n  ") && nothing.contains("work/.codex/.agents\n"));
 
     fs::create_dir_all(&roles).unwrap();
     let file = roles.join("auditor.md");
@@ -327,12 +323,10 @@ fn services_serve_the_commands() {
     let closed = up.succeeds(&["close", "--session", session, "--wait"]);
     assert_eq!(closed["session"]["closed"], true);
 
-    let watched = up.run(&["watch", session, "--after", "0"]);
-    assert_eq!(watched.status.code(), Some(0), "a closed session is watched to its end");
-    assert!(stdout(&watched).contains("shut down"), "{}", stdout(&watched));
+    let watched = up.text(&["watch", session, "--after", "0"]);
+    assert!(watched.contains("shut down"), "{watched}");
 
-    let healthy = up.run(&["doctor"]);
-    assert_eq!(healthy.status.code(), Some(0), "{}", stdout(&healthy));
+    up.text(&["doctor"]);
     assert_eq!(up.stop(), Some(0));
 }
 

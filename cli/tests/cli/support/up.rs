@@ -44,6 +44,13 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Checks that a command succeeded, and returns its text output.
+#[track_caller]
+pub fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+    stdout(output)
+}
+
 /// Checks that a command failed with this code, and that its errors have this text.
 #[track_caller]
 pub fn fails(output: &Output, code: i32, text: &str) {
@@ -127,9 +134,7 @@ impl Up {
     /// Runs a command that has to succeed, and returns its text output.
     #[track_caller]
     pub fn text(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        stdout(&output)
+        succeeded(&self.run(arguments))
     }
 
     /// Spawns an agent, and returns the ids of its session and its thread.
