@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, Event, GetSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
+    CreateSessionRequest, Event, GetSessionRequest, ListActiveAgentsRequest, WatchThreadsRequest,
     watch_threads_response::Message,
 };
 use troupe_tests::postgres_server::Database;
@@ -40,21 +40,12 @@ struct Pair {
 impl Pair {
     async fn start() -> Self {
         let up = Up::start_with(&[NO_RUNNER]);
-        let mut client = up.client().await;
-        let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
-        let session = created.into_inner().session.unwrap().session_id;
-        let request = SpawnAgentRequest {
-            session_id: session.clone(),
-            agent_type: String::from("worker"),
-            message: Some(format!("look for {MARK}")),
-            ..SpawnAgentRequest::default()
-        };
-        let spawned = client.spawn_agent(request).await.unwrap().into_inner();
+        let (session, thread) = up.spawn(&["worker", &format!("look for {MARK}"), "--no-cwd"]);
         Self {
+            client: up.client().await,
             up,
-            client,
             session,
-            thread: spawned.thread.unwrap().thread_id,
+            thread,
         }
     }
 
