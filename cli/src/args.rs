@@ -126,27 +126,6 @@ mod tests {
         }
     }
 
-    /// Splits a line like a shell, up to a pipe, a redirection or a comment.
-    fn shell_words(line: &str) -> Vec<String> {
-        let mut words: Vec<String> = Vec::new();
-        let mut word: Option<String> = None;
-        let mut quote = None;
-        for character in line.chars() {
-            match (quote, character) {
-                (Some(open), _) if character == open => quote = None,
-                (None, '\'' | '"') => {
-                    quote = Some(character);
-                    word.get_or_insert_default();
-                }
-                (None, '|' | '>' | '<' | '&' | '#') => break,
-                (None, ' ') => words.extend(word.take()),
-                _ => word.get_or_insert_default().push(character),
-            }
-        }
-        words.extend(word);
-        words
-    }
-
     /// Checks that the examples of a command and of its subcommands are valid command lines.
     fn check_examples(command: &clap::Command) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -163,8 +142,9 @@ mod tests {
             if line.contains("COMMAND") {
                 continue;
             }
-            let words = shell_words(line.get(start..).unwrap_or_default());
-            let parsed = Cli::try_parse_from(&words);
+            let words = shlex::split(line.get(start..).unwrap_or_default()).unwrap_or_default();
+            let ends = |word: &&String| word.starts_with(['|', '>', '<', '&']);
+            let parsed = Cli::try_parse_from(words.iter().take_while(|word| !ends(word)));
             let kind = parsed.err().map(|error| (error.kind(), error.to_string()));
             assert!(kind.is_none(), "{line}: {kind:?}");
         }

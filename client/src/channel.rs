@@ -93,14 +93,7 @@ impl Service<http::Request<Body>> for Identified {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body: Bytes = body.collect().await?.to_bytes();
-            let copy = |body: Bytes| {
-                let mut copy = http::Request::new(Body::new(Full::new(body)));
-                *copy.method_mut() = parts.method.clone();
-                *copy.uri_mut() = parts.uri.clone();
-                *copy.version_mut() = parts.version;
-                *copy.headers_mut() = parts.headers.clone();
-                copy
-            };
+            let copy = |body: Bytes| http::Request::from_parts(parts.clone(), Body::new(Full::new(body)));
             let mut first = copy(body.clone());
             first.headers_mut().insert(AUTHORIZATION, bearer);
             let answer = channel.call(first).await?;

@@ -147,11 +147,7 @@ fn digest(text: &str, artifacts: &[Artifact]) -> Result<String> {
 pub(super) fn table(artifacts: &[Artifact], now: SystemTime) -> Table<7> {
     let mut table = Table::new(["ARTIFACT", "THREAD", "TURN", "KIND", "SIZE", "AGE", "NAME"]);
     for artifact in artifacts {
-        let size = artifact
-            .content
-            .as_ref()
-            .map(|content| content.size)
-            .unwrap_or_default();
+        let size = artifact.content.as_ref().map_or(0, |content| content.size);
         table.row([
             Cell::plain(ids::short(&artifact.artifact_id)),
             Cell::plain(ids::short(&artifact.thread_id)),

@@ -4,13 +4,14 @@ use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use troupe_proto::supervisor::v1::UpdateThreadBudgetRequest;
 
+use super::thread;
 use crate::{
     complete,
     context::Context,
     error::{Error, Result},
-    ids, json, names,
+    ids, json,
     options::{NewBudget, budget_in_words},
-    ui::{self, Line, style},
+    ui::style,
 };
 
 const AFTER_HELP: &str = "\
@@ -48,12 +49,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let thread = answer.thread.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "thread": json::message(&thread) }),
-        || {
-            let kind = ui::status_of(&thread);
-            Line::default()
-                .mark(style::PLAIN, thread.thread_id.clone())
-                .word(style::of_status(kind), names::status_kind(kind))
-                .word(style::PLAIN, budget_in_words(thread.budget.as_ref()))
-        },
+        || thread::line(&thread).word(style::PLAIN, budget_in_words(thread.budget.as_ref())),
     )
 }

@@ -109,15 +109,11 @@ async fn close_thread(
     context.ui.answer(
         || json::message(&closed),
         || {
-            let before = closed
-                .status_before
-                .as_ref()
-                .map(|status| status.kind())
-                .unwrap_or_default();
-            let now = closed.thread.as_ref().map(ui::status_of).unwrap_or_default();
-            let id = closed.thread.as_ref().map(|thread| thread.thread_id.clone());
+            let before = closed.status_before.clone().unwrap_or_default().kind();
+            let thread = closed.thread.clone().unwrap_or_default();
+            let now = ui::status_of(&thread);
             let line = Line::default()
-                .mark(style::PLAIN, id.unwrap_or_default())
+                .mark(style::PLAIN, thread.thread_id)
                 .word(style::DIM, format!("was {}", names::status_kind(before)));
             match now {
                 StatusKind::Shutdown => line.word(style::of_status(now), names::status_kind(now)),

@@ -323,7 +323,7 @@ async fn focus(args: FocusArgs, context: &Context) -> Result<()> {
 }
 
 /// Formats a thread as its id and its status.
-fn line(thread: &Thread) -> Line {
+pub(super) fn line(thread: &Thread) -> Line {
     let kind = ui::status_of(thread);
     Line::default()
         .mark(style::PLAIN, &*thread.thread_id)

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr};
+use crate::support::up::{Up, fails, stderr, stdout, words};
 
 const TABLE: &str = "key,path\none,a.rs\ntwo,\"b, c.rs\"\nthree,d.rs\n";
 
@@ -25,25 +25,15 @@ fn with_table(up: &Up) -> String {
 fn rows_become_agents_with_checked_results() {
     let up = Up::start();
     let table = with_table(&up);
-    let run = [
-        "batch",
-        "run",
-        "--csv",
-        &table,
-        "--role",
-        "worker",
-        "-m",
-        "say: {{\"path\": \"{path}\"}",
-        "--schema",
-        "finding.json",
-        "--limit",
-        "2",
-        "--results",
-        "results.csv",
-    ];
-    let dry = up.text(&[&run[..], &["--dry-run", "--budget-tokens", "500"]].concat());
-    assert_eq!(dry, "3 items can run, at most 1500 tokens; nothing was started\n");
-    assert!(up.text(&["ps", "-q"]).is_empty(), "a dry run leaves no session");
+    let flags = words("batch run --role worker --schema finding.json --limit 2 --results results.csv");
+    let run = [&flags[..], &["--csv", &table, "-m", "say: {{\"path\": \"{path}\"}"]].concat();
+    let dry = up.run(&[&run[..], &["--dry-run", "--budget-tokens", "500"]].concat());
+    assert_eq!(dry.status.code(), Some(0), "{}", stderr(&dry));
+    assert_eq!(
+        stdout(&dry),
+        "3 items can run, at most 1500 tokens; nothing was started\n"
+    );
+    assert!(stdout(&up.run(&["ps", "-q"])).is_empty(), "a dry run leaves no session");
 
     let answer = up.succeeds(&run);
     assert_eq!(answer["group"]["state"], "GROUP_STATE_SUCCEEDED");
@@ -58,12 +48,9 @@ fn rows_become_agents_with_checked_results() {
     // The same command shows the results again.
     let again = up.run(&run);
     assert_eq!(again.status.code(), Some(0));
-    assert!(
-        stderr(&again).contains("exists already; following it"),
-        "{}",
-        stderr(&again)
-    );
-    let shown = up.text(&["batch", "show", "files"]);
+    let error = stderr(&again);
+    assert!(error.contains("exists already; following it"), "{error}");
+    let shown = stdout(&up.run(&["batch", "show", "files"]));
     assert!(
         shown.contains("SUCCEEDED") && shown.contains("3/3 succeeded"),
         "{shown}"
@@ -106,13 +93,7 @@ fn interrupted_batch_continues_and_is_followed_again() {
     let paused = up.succeeds(&["batch", "update", "files", "--pause", "--limit", "1"]);
     assert_eq!(paused["group"]["limits"]["paused"], true);
     up.succeeds(&["batch", "cancel", "files", "--reason", "enough"]);
-    let followed = up.run(&run);
-    assert_eq!(followed.status.code(), Some(6), "{}", stderr(&followed));
-    assert!(
-        stderr(&followed).contains("the batch files is CANCELLED: enough"),
-        "{}",
-        stderr(&followed)
-    );
+    fails(&up.run(&run), 6, "the batch files is CANCELLED: enough");
     let retried = up.succeeds(&["batch", "retry", "files"]);
     assert_eq!(retried["group"]["pending"], 3);
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::support::up::{Up, Watching, interrupt, run, stderr, stdout, troupe};
+use crate::support::up::{Up, Watching, fails, interrupt, run, stderr, stdout, succeeded, troupe, words};
 
 #[test]
 fn thread_verbs_work_on_aliases() {
@@ -55,8 +55,6 @@ fn prompts_tools_and_quota_of_a_thread() {
     let diff = up.text(&["prompts", "show", &thread, "2", "--diff", "1"]);
     assert!(diff.contains("+") && diff.contains("Second."), "{diff}");
 
-    let tools = up.text(&["tools", &thread]);
-    assert!(tools.starts_with("TOOL"), "{tools}");
     let denied = up.run(&["tools", "check", &thread, "spawn_agent"]);
     assert_eq!(denied.status.code(), Some(3), "{}", stdout(&denied));
     let spawnable = up.run(&["agents", "spawnable", &thread]);
@@ -64,51 +62,22 @@ fn prompts_tools_and_quota_of_a_thread() {
 
     let quota = up.text(&["quota", &session]);
     assert!(quota.contains("active threads   0 of 12"), "{quota}");
-    let runners = up.text(&["runners"]);
-    assert!(
-        runners.starts_with("RUNNER") && runners.contains("ATTACHED"),
-        "{runners}"
-    );
-    let artifacts = up.run(&["artifacts", "--session", &session]);
-    assert_eq!(artifacts.status.code(), Some(0), "{}", stderr(&artifacts));
+    up.text(&["artifacts", "--session", &session]);
     assert_eq!(up.run(&["artifacts", "get", "none.md"]).status.code(), Some(4));
 }
 
 #[test]
 fn session_takes_all_settings_and_is_pruned() {
     let up = Up::start();
-    let created = up.succeeds(&[
-        "session",
-        "create",
-        "--planning",
-        "--sandbox",
-        "read-only",
-        "--deny-tool",
-        "exec_*",
-        "--approve-tool",
-        "apply_patch",
-        "--max-threads",
-        "3",
-        "--session-tokens",
-        "5000",
-        "--restart",
-        "on-lost",
-        "--prompt-log",
-        "hashes",
-        "--retention",
-        "24h",
-        "--session-label",
-        "team=core",
-        "--policy-inheritance",
-        "ceiling",
-        "--slot-release",
-        "close",
-        "--session-edges",
-        "self",
-    ]);
+    let created = up.succeeds(&words(
+        "session create --planning --auto --sandbox read-only --deny-tool exec_* --approve-tool apply_patch \
+         --max-threads 3 --session-tokens 5000 --restart on-lost --prompt-log hashes --retention 24h \
+         --session-label team=core --policy-inheritance ceiling --slot-release close --session-edges self",
+    ));
     let session = &created["session"];
     for (field, value) in [
         ("mode", "MODE_PLANNING"),
+        ("orchestration", "ORCHESTRATION_AUTO"),
         ("restart_policy", "RESTART_POLICY_ON_LOST"),
         ("prompt_log", "PROMPT_LOG_HASHES"),
         ("policy_inheritance", "POLICY_INHERITANCE_CEILING"),
@@ -129,15 +98,7 @@ fn session_takes_all_settings_and_is_pruned() {
     assert!(up.text(&["session", "list", "--label", "team=web", "-q"]).is_empty());
     let shown = up.text(&["session", "show", id]);
     assert!(shown.contains("labels") && shown.contains("team=core"), "{shown}");
-    let updated = up.succeeds(&[
-        "session",
-        "update",
-        "@last",
-        "--max-threads",
-        "5",
-        "--mode",
-        "implementation",
-    ]);
+    let updated = up.succeeds(&words("session update @last --max-threads 5 --mode implementation"));
     assert_eq!(updated["session"]["limits"]["max_threads"], 5);
     let budget = up.succeeds(&["session", "budget", id, "--turns", "7"]);
     assert_eq!(
@@ -173,15 +134,8 @@ fn output_formats_agree() {
     let path = "jsonpath={.sessions[*].session_id}";
     assert_eq!(up.text(&["ps", "-o", path]), format!("{session}\n"));
     assert_eq!(up.text(&["ps", "-q"]), format!("{session}\n"));
-    let table = up.text(&["ps"]);
-    assert!(table.contains("to see that nothing is cut"), "{table}");
-    assert!(table.contains("ALIAS") && !table.contains("RUNNER"), "{table}");
-    assert!(up.text(&["ps", "-o", "wide"]).contains("RUNNER"));
-    let chosen = up.text(&["ps", "--columns", "alias,status", "--no-headers"]);
-    assert!(chosen.lines().any(|line| line == "w      COMPLETED"), "{chosen}");
     let unknown = up.run(&["ps", "--columns", "colour"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(up.text(&["ps", "--tree"]).contains("w  "), "the alias is in the tree");
     let watched = up.text(&["session", "close", &session, "--wait"]);
     assert!(watched.contains("closed"), "{watched}");
     let log = up.text(&["watch", &session, "--after", "0"]);
@@ -191,12 +145,10 @@ fn output_formats_agree() {
 #[test]
 fn errors_suggest_names_and_commands() {
     let up = Up::start();
-    let output = up.run(&["spawn", "reveiwer", "Review."]);
-    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("did you mean \"reviewer\"?"),
-        "{}",
-        stderr(&output)
+    fails(
+        &up.run(&["spawn", "reveiwer", "Review."]),
+        4,
+        "did you mean \"reviewer\"?",
     );
     assert!(
         up.text(&["ps", "--closed", "-q"]).is_empty(),
@@ -208,9 +160,11 @@ fn errors_suggest_names_and_commands() {
     assert!(!open.contains("CloseSession"), "{open}");
 
     let https = up.supervisor().replace("http://", "https://");
-    let output = run(up.home.path(), &["ps", "--supervisor", &https]);
-    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
-    assert!(stderr(&output).contains("does not use TLS"), "{}", stderr(&output));
+    fails(
+        &run(up.home.path(), &["ps", "--supervisor", &https]),
+        7,
+        "does not use TLS",
+    );
 
     let failed = up.run(&["spawn", "worker", "fail: broken", "--wait", "--timeout", "30s"]);
     assert!(matches!(failed.status.code(), Some(0 | 6)), "{}", stderr(&failed));
@@ -366,16 +320,9 @@ fn notifications_of_all_sessions_are_shown() {
 fn context_supplies_the_connection() {
     let up = Up::start();
     let home = up.home.path();
-    let set = [
-        "context",
-        "set",
-        "local",
-        "--server",
-        up.supervisor(),
-        "--server-registry",
-        up.registry(),
-    ];
-    assert_eq!(run(home, &set).status.code(), Some(0));
+    let (supervisor, registry) = (up.supervisor(), up.registry());
+    let set = format!("context set local --server {supervisor} --server-registry {registry}");
+    assert_eq!(run(home, &words(&set)).status.code(), Some(0));
     up.complete(&["worker", "Rest."]);
     let listed = run(home, &["ps", "-q"]);
     assert_eq!(stdout(&listed).lines().count(), 1, "{}", stderr(&listed));
@@ -383,13 +330,7 @@ fn context_supplies_the_connection() {
     let list = stdout(&run(home, &["context", "list"]));
     assert!(list.contains("*        local"), "{list}");
 
-    let unknown = run(home, &["ps", "--context", "lcoal"]);
-    assert_eq!(unknown.status.code(), Some(4));
-    assert!(
-        stderr(&unknown).contains("did you mean \"local\"?"),
-        "{}",
-        stderr(&unknown)
-    );
+    fails(&run(home, &["ps", "--context", "lcoal"]), 4, "did you mean \"local\"?");
     let other = ["context", "set", "other", "--server", "http://127.0.0.1:1"];
     assert_eq!(run(home, &other).status.code(), Some(0));
     assert_eq!(run(home, &["context", "use", "other"]).status.code(), Some(0));
@@ -452,19 +393,11 @@ fn shells_complete_commands_and_aliases() {
 #[test]
 fn services_run_in_the_background() {
     let home = tempfile::tempdir().unwrap();
-    let start = [
-        "up",
-        "-d",
-        "--registry-listen",
-        "127.0.0.1:0",
-        "--supervisor-listen",
-        "127.0.0.1:0",
-    ];
+    let start = words("up -d --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0");
     let absent = run(home.path(), &["status"]);
     assert_eq!(absent.status.code(), Some(7), "{}", stderr(&absent));
-    let started = run(home.path(), &start);
-    assert_eq!(started.status.code(), Some(0), "{}", stderr(&started));
-    assert!(stdout(&started).contains("troupe down"), "{}", stdout(&started));
+    let started = succeeded(&run(home.path(), &start));
+    assert!(started.contains("troupe down"), "{started}");
     let again = run(home.path(), &start);
     assert_eq!(again.status.code(), Some(1), "{}", stderr(&again));
     let status = run(home.path(), &["status", "-o", "json"]);
@@ -477,8 +410,7 @@ fn services_run_in_the_background() {
         "the services are found: {}",
         stderr(&listed)
     );
-    let stopped = run(home.path(), &["down"]);
-    assert_eq!(stopped.status.code(), Some(0), "{}", stderr(&stopped));
+    succeeded(&run(home.path(), &["down"]));
     assert_eq!(run(home.path(), &["status"]).status.code(), Some(7));
     let none = run(home.path(), &["down"]);
     assert!(stdout(&none).contains("not running"), "{}", stdout(&none));
@@ -490,9 +422,7 @@ fn registry_views_are_available() {
     let routed = up.succeeds(&["route", "Please let the reviewer look at the last commit"]);
     assert_eq!(routed["agent_type"], "reviewer", "{routed}");
     assert!(up.text(&["agents", "spawn-tool"]).contains("spawn_agent"));
-    let findings = up.run(&["agents", "diagnostics"]);
-    assert_eq!(findings.status.code(), Some(0), "{}", stderr(&findings));
+    up.text(&["agents", "diagnostics"]);
     let digest = up.text(&["bundle", "put"]);
-    let bundle = up.run(&["bundle", "get", digest.trim()]);
-    assert_eq!(bundle.status.code(), Some(0), "{}", stderr(&bundle));
+    up.text(&["bundle", "get", digest.trim()]);
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::up::{Up, stderr, stdout};
+use crate::support::up::{Up, refused, words};
 
 /// A graph template of the project. It may spawn after an operator's approval.
 const LEAD: &str =
@@ -12,14 +12,6 @@ const LEAD: &str =
 
 /// The line that makes the sample agent spawn a node.
 const SPAWN: &str = r#"{"tool_call":{"name":"spawn_node","args":{"label":"Docs Agent","roleTemplate":"planner"}}}"#;
-
-#[track_caller]
-fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
-    let (code, answer) = up.json(arguments);
-    assert_eq!(code, Some(expected), "{arguments:?}: {answer}");
-    assert_eq!(answer["error"]["reason"], reason, "{answer}");
-    answer["error"].clone()
-}
 
 /// Returns the last eight characters of an id, as shown in tables.
 fn short(id: &str) -> &str {
@@ -51,13 +43,13 @@ fn operator_grants_and_denies_approvals() {
     );
     let child = asked[0]["thread_id"].as_str().unwrap();
     let approval = asked[0]["approval_id"].as_str().unwrap();
-    let shown = stdout(&up.run(&["approvals", "--session", &session]));
+    let shown = up.text(&["approvals", "--session", &session]);
     assert!(
         shown.starts_with(&format!("{}  SPAWN  thread {}", short(approval), short(child)))
             && shown.contains("\n  Spawn node: Docs Agent (planner)\n"),
         "{shown}"
     );
-    let listed = stdout(&up.run(&["ps"]));
+    let listed = up.text(&["ps"]);
     assert!(
         listed.contains("AWAITING_APPROVAL: `troupe approvals` shows the spawn"),
         "{listed}"
@@ -112,7 +104,7 @@ fn session_settings_are_changed() {
         error["hint"].as_str().unwrap().contains("troupe session resume"),
         "{error}"
     );
-    let shown = stdout(&up.run(&["ps"]));
+    let shown = up.text(&["ps"]);
     assert!(shown.contains("\npaused: "), "{shown}");
     let resumed = up.succeeds(&["session", "resume", session]);
     assert_eq!(resumed["session"]["paused"], false);
@@ -132,9 +124,9 @@ fn session_settings_are_changed() {
         set(&["budget", session, "--tokens", "100000"])["budget"]["tokens"],
         100_000
     );
-    let watched = stdout(&up.run(&["session", "close", session, "--wait"]));
+    let watched = up.text(&["session", "close", session, "--wait"]);
     assert!(watched.contains("closed"), "{watched}");
-    let log = stdout(&up.run(&["watch", session, "--after", "0"]));
+    let log = up.text(&["watch", session, "--after", "0"]);
     for change in [
         "updated  paused",
         "updated  resumed",
@@ -165,7 +157,7 @@ fn raised_budget_allows_further_turns() {
     let (_, worker) = up.complete(&["worker", "-m", "One turn.", "--budget-turns", "1"]);
     let error = refused(&up, &["send", &worker, "-m", "Another."], 3, "BUDGET_EXHAUSTED");
     assert!(error["hint"].as_str().unwrap().contains("troupe budget"), "{error}");
-    let listed = stdout(&up.run(&["ps"]));
+    let listed = up.text(&["ps"]);
     assert!(
         listed.contains("COMPLETED  BUDGET_EXHAUSTED") && listed.contains("BUDGET_EXHAUSTED: `troupe budget"),
         "{listed}"
@@ -201,10 +193,10 @@ fn handoff_is_stored_in_the_mailbox() {
     // Two edges of the tree and the new one.
     let edges = up.succeeds(&["edges", "--session", &session]);
     assert_eq!(edges["edges"].as_array().map(Vec::len), Some(3), "{edges}");
-    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    let edges = up.text(&["edges", "--thread", "scout"]);
     assert!(edges.contains("findings") && edges.contains("<->"), "{edges}");
 
-    let mail = stdout(&up.run(&["mail", &writer]));
+    let mail = up.text(&["mail", &writer]);
     assert!(
         mail.contains("HANDOFF") && mail.contains("answer required; in [2J pool.rs"),
         "{mail}"
@@ -237,22 +229,13 @@ fn mail_wakes_threads_by_policy() {
     let (session, _) = up.complete(&["explorer", "-m", "Look.", "--alias", "scout"]);
     let (_, writer) = up.complete(&["worker", "-m", "Rest.", "--session", &session, "--wake", "on-idle"]);
     up.succeeds(&["edges", "create", "scout", &writer, "--one-way"]);
-    let edges = stdout(&up.run(&["edges", "--thread", "scout"]));
+    let edges = up.text(&["edges", "--thread", "scout"]);
     assert!(edges.split_whitespace().any(|word| word == "->"), "{edges}");
     up.succeeds(&["handoff", "scout", &writer, "-m", "yours"]);
     // The second completed turn of the writer was started by the handoff.
-    let output = up.run(&[
-        "notify",
-        &session,
-        "--kind",
-        "agent-turn-complete",
-        "--after",
-        "0",
-        "--count",
-        "3",
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let lines: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+    let notify = format!("notify {session} --kind agent-turn-complete --after 0 --count 3");
+    let output = up.text(&words(&notify));
+    let lines: Vec<_> = output.lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(
         lines
@@ -260,43 +243,4 @@ fn mail_wakes_threads_by_policy() {
             .all(|line| line.contains("agent-turn-complete sub-agent-complete"))
     );
     assert!(lines[2].contains(short(&writer)), "{lines:?}");
-}
-
-#[test]
-fn auto_orchestrator_runs_until_completion_mark() {
-    let up = Up::start();
-    let spawned = up.succeeds(&[
-        "spawn",
-        "--template",
-        "orchestrator",
-        "-m",
-        "say: TROUPE_COMPLETE",
-        "--auto",
-        "--budget-turns",
-        "9",
-        "--wait",
-    ]);
-    assert_eq!(spawned["message"], "TROUPE_COMPLETE");
-    assert_eq!(spawned["thread"]["budget"]["turns"], 9);
-    let listed = up.succeeds(&["ps"]);
-    assert_eq!(listed["sessions"][0]["orchestration"], "ORCHESTRATION_AUTO");
-
-    // A lead that does not report completion gets another turn, which asks for it.
-    let id = |value: &Value| value.as_str().unwrap().to_owned();
-    let lead = id(&spawned["thread"]["thread_id"]);
-    up.succeeds(&["send", &lead, "-m", "say: not yet"]);
-    let told = up.run(&[
-        "notify",
-        &id(&spawned["session_id"]),
-        "--after",
-        "0",
-        "--count",
-        "3",
-        "--output",
-        "json",
-    ]);
-    let told = stdout(&told);
-    let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    let text = last["notification"]["text"].as_str().unwrap();
-    assert!(text.contains("Auto loop turn"), "{told}");
 }

@@ -11,9 +11,6 @@ use tokio::{
     process::{Child, Command},
     time::{sleep, timeout},
 };
-use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, CreateSessionRequest, SpawnAgentRequest, StatusKind, WaitAgentsRequest,
-};
 
 use crate::support::{
     TIME_LIMIT,
@@ -104,35 +101,13 @@ async fn first_process_reaps_orphans_and_forwards_signals() {
         return;
     }
     let up = Up::start_with(&[NO_RUNNER]);
-    let mut client = up.client().await;
     let mark = up.home.path().join("left-behind").to_str().unwrap().to_owned();
     let mut runner = runner(&up, &mark);
     let outer = runner.id().unwrap();
 
-    let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
-    let request = SpawnAgentRequest {
-        session_id: created.into_inner().session.unwrap().session_id,
-        agent_type: String::from("worker"),
-        message: Some(String::from("leave something behind")),
-        ..SpawnAgentRequest::default()
-    };
-    let spawned = client.spawn_agent(request).await.unwrap().into_inner();
-    let thread_id = spawned.thread.unwrap().thread_id;
-    let wait = WaitAgentsRequest {
-        thread_ids: vec![thread_id.clone()],
-        ..WaitAgentsRequest::default()
-    };
-    let settled = timeout(TIME_LIMIT, client.wait_agents(wait)).await.unwrap().unwrap();
-    let status = settled.into_inner().statuses[0].status.clone().unwrap();
-    assert_eq!(status.kind(), StatusKind::Completed, "{}", status.message);
-
+    let (_, thread) = up.complete(&["worker", "leave something behind", "--no-cwd", "--timeout", "60s"]);
     let left = eventually(|| process(|id| has_last_argument(id, &mark))).await;
-    let close = CloseAgentRequest {
-        thread_id,
-        wait: true,
-        ..CloseAgentRequest::default()
-    };
-    timeout(TIME_LIMIT, client.close_agent(close)).await.unwrap().unwrap();
+    up.succeeds(&["close", &thread, "--wait"]);
     // Exited processes stay in the process table until they are reaped.
     let table = format!("/proc/{left}");
     eventually(|| (!Path::new(&table).exists()).then_some(())).await;

@@ -6,14 +6,14 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{
-    CreateSessionRequest, Event, GetSessionRequest, ListActiveAgentsRequest, SpawnAgentRequest, WatchThreadsRequest,
+    CreateSessionRequest, Event, GetSessionRequest, ListActiveAgentsRequest, WatchThreadsRequest,
     watch_threads_response::Message,
 };
 use troupe_tests::postgres_server::Database;
 
 use crate::support::{
     Client, TIME_LIMIT,
-    up::{self, NO_RUNNER, Up, stderr, stdout},
+    up::{self, NO_RUNNER, Up, fails, stderr, stdout, succeeded},
 };
 
 /// Part of the thread's message, and thus of the log.
@@ -25,17 +25,14 @@ fn run(home: &Path, arguments: &[&str]) -> Output {
 
 /// Runs a command that has to succeed and returns its JSON output.
 fn json(home: &Path, arguments: &[&str]) -> Value {
-    let output = run(home, &[arguments, &["--output", "json"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    serde_json::from_str(&stdout(&output)).unwrap()
+    let output = succeeded(&run(home, &[arguments, &["--output", "json"]].concat()));
+    serde_json::from_str(&output).unwrap()
 }
 
 /// Runs a command that has to fail with this text.
 #[track_caller]
 fn refused(home: &Path, arguments: &[&str], text: &str) {
-    let output = run(home, arguments);
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-    assert!(stderr(&output).contains(text), "{}", stderr(&output));
+    fails(&run(home, arguments), 1, text);
 }
 
 /// A pair with one session and one thread, and without a runner.
@@ -49,21 +46,12 @@ struct Pair {
 impl Pair {
     async fn start() -> Self {
         let up = Up::start_with(&[NO_RUNNER]);
-        let mut client = up.client().await;
-        let created = client.create_session(CreateSessionRequest::default()).await.unwrap();
-        let session = created.into_inner().session.unwrap().session_id;
-        let request = SpawnAgentRequest {
-            session_id: session.clone(),
-            agent_type: String::from("worker"),
-            message: Some(format!("look for {MARK}")),
-            ..SpawnAgentRequest::default()
-        };
-        let spawned = client.spawn_agent(request).await.unwrap().into_inner();
+        let (session, thread) = up.spawn(&["worker", &format!("look for {MARK}"), "--no-cwd"]);
         Self {
+            client: up.client().await,
             up,
-            client,
             session,
-            thread: spawned.thread.unwrap().thread_id,
+            thread,
         }
     }
 
@@ -126,10 +114,9 @@ async fn store_commands_read_a_running_service() {
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
 
-    let output = run(pair.home(), &["verify"]);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let output = succeeded(&run(pair.home(), &["verify"]));
     let expected = format!("✓ 1 session, {} events, ", events.len());
-    assert!(stdout(&output).starts_with(&expected), "{}", stdout(&output));
+    assert!(output.starts_with(&expected), "{output}");
     let report = json(pair.home(), &["verify"]);
     assert_eq!(
         (&report["sound"], &report["sessions"]),
@@ -167,12 +154,10 @@ async fn backup_of_running_service_is_restorable() {
     let backups = tempfile::tempdir().unwrap();
     let destination = backups.path().join("monday");
     let named = destination.to_str().unwrap();
-    let made = run(pair.home(), &["backup", named]);
-    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let made = succeeded(&run(pair.home(), &["backup", named]));
     let how = format!("troupe store restore {named} --data-dir DIR");
-    assert!(stdout(&made).contains(&how), "{}", stdout(&made));
-    let overwriting = "is not empty; nothing is overwritten";
-    refused(pair.home(), &["backup", named], overwriting);
+    assert!(made.contains(&how), "{made}");
+    refused(pair.home(), &["backup", named], "is not empty; nothing is overwritten");
     assert_eq!(
         json(pair.home(), &["verify", "--data-dir", named])["sound"],
         Value::from(true)
@@ -184,9 +169,8 @@ async fn backup_of_running_service_is_restorable() {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
     }
     let home = tempfile::tempdir().unwrap();
-    let restored = run(home.path(), &["restore", named]);
-    assert_eq!(restored.status.code(), Some(0), "{}", stderr(&restored));
-    assert!(stdout(&restored).starts_with("✓ 1 session, "), "{}", stdout(&restored));
+    let restored = succeeded(&run(home.path(), &["restore", named]));
+    assert!(restored.starts_with("✓ 1 session, "), "{restored}");
     refused(home.path(), &["restore", named], "pass --replace");
     let replaced = json(home.path(), &["restore", named, "--replace"]);
     assert!(
@@ -197,8 +181,13 @@ async fn backup_of_running_service_is_restorable() {
     let up = Up::start_in(home, &[NO_RUNNER]);
     let mut client = up.client().await;
     assert!(has_thread(&mut client, &pair).await);
-    let replace = ["restore", named, "--replace"];
-    refused(up.home.path(), &replace, "is in use by another troupe");
+    // A position in the old log is invalid in this log.
+    assert_eq!(snapshot_of(&mut client, &pair.session, Some(log_id)).await, None);
+    refused(
+        up.home.path(),
+        &["restore", named, "--replace"],
+        "is in use by another troupe",
+    );
 }
 
 /// Returns whether a supervisor has the open thread of a pair.
@@ -232,8 +221,11 @@ async fn copied_log_continues_in_postgres() {
     let to = ["--store", url.as_str()];
     let mut pair = Pair::start().await;
     let events = log(&mut pair.client, &pair.session).await;
-    let copy = [&["copy"], &to[..]].concat();
-    refused(pair.home(), &copy, "is in use by another troupe");
+    refused(
+        pair.home(),
+        &[&["copy"], &to[..]].concat(),
+        "is in use by another troupe",
+    );
     pair.stop();
 
     for arguments in [
@@ -241,22 +233,23 @@ async fn copied_log_continues_in_postgres() {
         &["migrate", "--store", "sqlite"],
         &["copy", "--store", "postgres://host"],
     ] {
-        let refused = run(pair.home(), arguments);
-        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("--store"), "{}", stderr(&refused));
+        fails(&run(pair.home(), arguments), 2, "--store");
     }
-    let migrated = run(pair.home(), &[&["migrate"], &to[..]].concat());
-    assert_eq!(migrated.status.code(), Some(0), "{}", stderr(&migrated));
-    assert_eq!(json(pair.home(), &copy)["sessions"], Value::from(1));
-    refused(pair.home(), &copy, "choose an empty database");
+    succeeded(&run(pair.home(), &[&["migrate"], &to[..]].concat()));
+    let copied = json(pair.home(), &[&["copy"], &to[..]].concat());
+    assert_eq!(copied["sessions"], Value::from(1));
+    refused(pair.home(), &[&["copy"], &to[..]].concat(), "choose an empty database");
 
     pair.start_again(&to).await;
     assert_eq!(log(&mut pair.client, &pair.session).await[..events.len()], events);
     assert!(has_thread(&mut pair.client.clone(), &pair).await);
 
     let (session, token) = pair.open().await;
-    let rotate = [&["rotate-keys"], &to[..]].concat();
-    refused(pair.home(), &rotate, "stop all supervisors of it first");
+    refused(
+        pair.home(),
+        &[&["rotate-keys"], &to[..]].concat(),
+        "stop all supervisors of it first",
+    );
     pair.up.kill();
     assert_eq!(json(pair.home(), &rotate)["keys"], Value::from(2));
     pair.start_again(&to).await;
@@ -372,8 +365,11 @@ fn store_commands_reject_missing_data() {
         let help = run(home.path(), &[action, "--help"]);
         let example = format!("\n  troupe store {action} ");
         assert!(stdout(&help).contains(&example), "{}", stdout(&help));
-        let absent = [action, backup.to_str().unwrap()];
-        refused(home.path(), &absent, "cannot use the backup directory");
+        refused(
+            home.path(),
+            &[action, backup.to_str().unwrap()],
+            "cannot use the backup directory",
+        );
         let empty = tempfile::tempdir().unwrap();
         let listed = run(home.path(), &[action, empty.path().to_str().unwrap()]);
         assert_eq!(listed.status.success(), action == "backups", "{}", stderr(&listed));

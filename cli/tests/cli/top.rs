@@ -40,12 +40,10 @@ fn approval_is_shown_and_granted() {
     up.spawn(&["worker", call, "--approve-tool", "read_file"]);
     screen.until("⚑ 1 need you");
     screen.until("read_file");
-    screen.keys("ay");
-    screen.until("GRANTED");
+    screen.press("ay", "GRANTED");
     screen.until_gone("need you");
     screen.until("✓ worker");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.quit();
 }
 
 #[test]
@@ -55,56 +53,37 @@ fn keys_act_on_the_selected_thread() {
     let mut screen = start(&up);
     screen.until("● worker  scout");
     // Ctrl+T selects the active thread, and its transcript is loaded.
-    screen.keys("\u{14}");
-    screen.until("[transcript]");
+    screen.press("\u{14}", "[transcript]");
     screen.until("» hold");
-    screen.keys("i");
-    screen.until("interrupt worker scout?");
-    screen.keys("y");
-    screen.until("1 thread interrupted");
+    screen.press("i", "interrupt worker scout?");
+    screen.press("y", "1 thread interrupted");
     screen.until("‖ worker");
-    screen.keys("ssay: hello there\r");
-    screen.until("sent input 2");
+    screen.press("ssay: hello there\r", "sent input 2");
     screen.until("✓ worker  scout  hello there");
-    screen.keys("]");
-    screen.until("[info]");
+    screen.press("]", "[info]");
     screen.until("generation");
     for tab in ["[prompt]", "[mail]", "[files]", "[events]"] {
-        screen.keys("]");
-        screen.until(tab);
+        screen.press("]", tab);
     }
     screen.until("completed");
-    screen.keys(":note % checked\r");
-    screen.until("a key returns to the screen");
+    screen.press(":note % checked\r", "a key returns to the screen");
     assert!(!screen.is_alternate(), "the command has the terminal");
-    screen.keys("\r");
-    screen.until("[events]");
+    screen.press("\r", "[events]");
     assert_eq!(thread(&up, &id)["thread_note"], "checked");
-    screen.keys("b");
-    screen.until(&format!("budget {id} --tokens"));
-    screen.keys("5000\r");
-    screen.until("a key returns to the screen");
-    screen.keys("\r");
-    screen.until("budget");
+    screen.press("b", &format!("budget {id} --tokens"));
+    screen.press("5000\r", "a key returns to the screen");
+    screen.press("\r", "budget");
     assert_eq!(thread(&up, &id)["budget"]["tokens"], 5000);
-    screen.keys("p");
-    screen.until("paused");
-    screen.keys("p");
-    screen.until("resumed");
-    screen.keys("m");
-    screen.until("to PLANNING?");
-    screen.keys("y");
-    screen.until("planning");
-    screen.keys("x");
-    screen.until("close worker scout?");
+    screen.press("p", "paused");
+    screen.press("p", "resumed");
+    screen.press("m", "to PLANNING?");
+    screen.press("y", "planning");
+    screen.press("x", "close worker scout?");
     screen.keys("y");
     screen.until_gone("✓ worker");
-    screen.keys("w");
-    screen.until("■ worker");
-    screen.keys("\u{14}");
-    screen.until("no thread is active");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.press("w", "■ worker");
+    screen.press("\u{14}", "no thread is active");
+    screen.quit();
     assert_eq!(thread(&up, &id)["status"]["kind"], "STATUS_KIND_SHUTDOWN");
 }
 
@@ -152,13 +131,11 @@ fn keys_move_the_selection() {
         ("c", "copied 0"),
         ("?", "Previous row"),
     ] {
-        screen.keys(keys);
-        screen.until(text);
+        screen.press(keys, text);
     }
     screen.keys("\u{1b}");
     screen.until_gone("Previous row");
-    screen.keys("\u{1b}OP");
-    screen.until("Previous row");
+    screen.press("\u{1b}OP", "Previous row");
     screen.keys("\u{1b}");
     screen.until_gone("Previous row");
     screen.keys("\u{1b}");
@@ -168,20 +145,15 @@ fn keys_move_the_selection() {
         screen.keys("gjj");
         screen.until_selected("lead");
         screen.keys(enter);
-        screen.keys("l");
-        screen.until("[info]");
-        screen.keys("h");
-        screen.until("[transcript]");
+        screen.press("l", "[info]");
+        screen.press("h", "[transcript]");
         screen.keys(leave);
         // In the details, the row is underlined.
         screen.until_selected("lead");
     }
-    screen.keys("o");
-    screen.until("a key returns to the screen");
-    screen.keys("\r");
-    screen.until("sessions and threads");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.press("o", "a key returns to the screen");
+    screen.press("\r", "sessions and threads");
+    screen.quit();
 }
 
 #[test]
@@ -193,8 +165,7 @@ fn keys_deny_steer_and_reopen() {
     for (keys, cause) in [("an", ""), ("aenot now\r", "not now")] {
         let (_, id) = up.spawn(&["worker", call, "--approve-tool", "read_file"]);
         screen.until("⚑ 1 need you");
-        screen.keys(keys);
-        screen.until("DENIED");
+        screen.press(keys, "DENIED");
         screen.until_gone("need you");
         let (_, approvals) = up.json(&[
             "approvals",
@@ -206,21 +177,17 @@ fn keys_deny_steer_and_reopen() {
     }
     let (_, id) = up.spawn(&["worker", "hold", "--alias", "scout"]);
     screen.until("● worker  scout");
-    screen.keys("\u{14}");
-    screen.until("[transcript]");
-    screen.keys("Sgo left\r");
-    screen.until("sent input");
+    screen.press("\u{14}", "[transcript]");
+    screen.press("Sgo left\r", "sent input");
     screen.keys("xy");
     screen.until_gone("● worker  scout");
-    screen.keys("w");
-    screen.until("■ worker  scout");
+    screen.press("w", "■ worker  scout");
     screen.keys("/a:scout\r");
     screen.keys("G");
     screen.until_selected("■ worker  scout");
     screen.keys("R");
     screen.until_gone("■ worker  scout");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.quit();
     assert_ne!(thread(&up, &id)["status"]["kind"], "STATUS_KIND_SHUTDOWN");
 }
 
@@ -230,23 +197,15 @@ fn agents_are_spawned_from_the_screen() {
     up.spawn(&["orchestrator", "hold", "--alias", "lead"]);
     let mut screen = start(&up);
     screen.until("● orchestrator  lead");
-    screen.keys("\u{14}");
-    screen.until("[transcript]");
-    screen.keys("N");
-    screen.until("role of the new agent below orchestrator lead");
+    screen.press("\u{14}", "[transcript]");
+    screen.press("N", "role of the new agent below orchestrator lead");
     screen.until("ORIGIN");
-    screen.keys("\r");
-    screen.until("task of");
-    screen.keys("say: I am new\r");
-    screen.until("I am new");
-    screen.keys("E");
-    screen.until("wrote troupe-");
-    screen.keys("3");
-    screen.until("local  ATTACHED");
-    screen.keys("4");
-    screen.until("bug-hunter");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.press("\r", "task of");
+    screen.press("say: I am new\r", "I am new");
+    screen.press("E", "wrote troupe-");
+    screen.press("3", "local  ATTACHED");
+    screen.press("4", "bug-hunter");
+    screen.quit();
 }
 
 #[test]
@@ -283,8 +242,7 @@ fn suspended_screen_continues() {
         screen.signal(Signal::CONT);
         screen.until("no sessions");
         assert!(screen.is_alternate());
-        screen.keys("q");
-        assert_eq!(screen.finish().0, Some(0));
+        screen.quit();
     }
 }
 
@@ -296,8 +254,7 @@ fn idle_screen_writes_nothing() {
     let session = sessions["sessions"][0]["session_id"].as_str().unwrap().to_owned();
     let mut screen = start(&up);
     screen.until("✓ worker");
-    screen.keys("h");
-    screen.until("▸ session");
+    screen.press("h", "▸ session");
     up.json(&["close", "--session", &session, "--wait"]);
     screen.until("no sessions");
     while !screen.read_for(Duration::from_millis(500)).is_empty() {}
@@ -328,8 +285,7 @@ fn resized_screen_is_drawn_completely() {
     let shown = others_after("/scout");
     assert_eq!(shown, others_after("\r\u{c}/"));
     screen.keys("\r");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.quit();
 }
 
 #[test]
@@ -347,8 +303,7 @@ fn restarted_supervisor_is_followed_again() {
     screen.until("✗ worker  scout");
     up.spawn(&["explorer", "hold", "--alias", "second"]);
     screen.until("second");
-    screen.keys("q");
-    assert_eq!(screen.finish().0, Some(0));
+    screen.quit();
 }
 
 #[test]
@@ -392,13 +347,10 @@ fn demo_opens_the_screen() {
     screen.until("sessions and threads");
     assert!(screen.is_alternate());
     screen.until("reviewer: strict");
-    screen.keys(":ps\r");
-    screen.until("SINCE");
+    screen.press(":ps\r", "SINCE");
     screen.until("a key returns to the screen");
-    screen.keys("\r");
-    screen.until("sessions and threads");
-    screen.keys("q");
-    screen.until("The root is closed");
+    screen.press("\r", "sessions and threads");
+    screen.press("q", "The root is closed");
     let (code, text) = screen.finish();
     assert_eq!(code, Some(0), "{text}");
 }

@@ -4,16 +4,15 @@ use std::{ffi::OsStr, fs, net::TcpListener, os::unix::ffi::OsStrExt as _};
 
 use serde_json::Value;
 
-use crate::support::up::{Up, run, stderr, stdout, troupe};
+use crate::support::up::{Up, refused, run, stderr, stdout, succeeded, troupe, words};
 
 #[test]
 fn help_and_version_succeed() {
     let home = tempfile::tempdir().unwrap();
     let help = run(home.path(), &["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    let own = run(home.path(), &["spawn", "--help"]);
-    assert_eq!(own.status.code(), Some(0));
-    assert!(stdout(&own).contains("troupe spawn"), "{}", stdout(&own));
+    let own = succeeded(&run(home.path(), &["spawn", "--help"]));
+    assert!(own.contains("troupe spawn"), "{own}");
     assert!(
         !stdout(&help).contains("sample-agent"),
         "it is for runners, not for people"
@@ -163,16 +162,14 @@ fn new_role_passes_lint_and_broken_role_fails() {
             .unwrap()
     };
 
-    let made = at(&["agents", "new", "auditor", "--persona", "strict", "--read-only"]);
-    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    succeeded(&at(&["agents", "new", "auditor", "--persona", "strict", "--read-only"]));
     assert_eq!(
         at(&["agents", "new", "auditor"]).status.code(),
         Some(2),
         "nothing is overwritten"
     );
-    let good = at(&["lint", "--strict"]);
-    assert_eq!(good.status.code(), Some(0), "{}", stdout(&good));
-    assert_eq!(stdout(&good), "1 file checked: 0 errors, 0 warnings\n");
+    let good = succeeded(&at(&["lint", "--strict"]));
+    assert_eq!(good, "1 file checked: 0 errors, 0 warnings\n");
 
     fs::write(
         repository.join(".codex/.agents/odd.md"),
@@ -223,9 +220,8 @@ fn lint_corrects_files_and_says_where_it_looked() {
         command.args(arguments).output().unwrap()
     };
     fs::create_dir_all(home.path().join("work/.git")).unwrap();
-    let nothing = at(&[]);
-    assert_eq!(nothing.status.code(), Some(0));
-    assert!(stdout(&nothing).contains("\n  ") && stdout(&nothing).contains("work/.codex/.agents\n"));
+    let nothing = succeeded(&at(&[]));
+    assert!(nothing.contains("\n  ") && nothing.contains("work/.codex/.agents\n"));
 
     fs::create_dir_all(&roles).unwrap();
     let file = roles.join("auditor.md");
@@ -277,11 +273,8 @@ fn lint_corrects_files_and_says_where_it_looked() {
 #[test]
 fn role_shows_its_effective_tools() {
     let up = Up::start();
-    let (code, shown) = up.json(&["agents", "show", "explorer"]);
-    assert_eq!(
-        (code, &shown["agent"]["agent_type"]),
-        (Some(0), &Value::from("explorer"))
-    );
+    let shown = up.succeeds(&["agents", "show", "explorer"]);
+    assert_eq!(shown["agent"]["agent_type"], "explorer");
     let has = |list: &str, tool: &str| {
         let tools = shown["tools"][list].as_array().unwrap();
         tools.iter().any(|name| name == tool)
@@ -302,49 +295,21 @@ fn services_serve_the_commands() {
     let up = Up::start();
     assert!(up.data_dir().join("operator.token").exists());
 
-    let (code, listed) = up.json(&["agents"]);
-    assert_eq!(code, Some(0));
-    let roles: Vec<_> = listed["agents"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|agent| &agent["agent_type"])
-        .collect();
-    assert!(
-        roles.iter().any(|role| *role == "orchestrator") && roles.iter().any(|role| *role == "worker"),
-        "{roles:?}"
-    );
-
-    let (code, resolved) = up.json(&["resolve", "worker", "--model", "m"]);
-    assert_eq!(code, Some(0));
+    let resolved = up.succeeds(&["resolve", "worker", "--model", "m"]);
     assert_eq!(resolved["resolved"]["origins"]["model"], "VALUE_ORIGIN_EXPLICIT");
 
-    let (code, spawned) = up.json(&[
-        "spawn",
-        "worker",
-        "-m",
-        "Say that you are done.",
-        "--wait",
-        "--timeout",
-        "30s",
-    ]);
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&words("spawn worker -m Rest. --wait --timeout 30s"));
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     let thread = spawned["thread"]["thread_id"].as_str().unwrap();
     let session = spawned["session_id"].as_str().unwrap();
 
-    let tree = up.run(&["ps", "--tree"]);
-    assert!(stdout(&tree).contains("└─ ✓ worker"), "{}", stdout(&tree));
-
     // The last characters of an id are sufficient.
-    let (code, waited) = up.json(&["wait", &thread[thread.len() - 8..]]);
     assert_eq!(
-        (code, &waited["statuses"][0]["thread_id"]),
-        (Some(0), &Value::from(thread))
+        up.succeeds(&["wait", &thread[thread.len() - 8..]])["statuses"][0]["thread_id"],
+        thread
     );
 
-    let (code, routed) = up.json(&["spawn", "--route", "/use explorer and look", "--session", session]);
-    assert_eq!(code, Some(0), "{routed}");
+    let routed = up.succeeds(&["spawn", "--route", "/use explorer and look", "--session", session]);
     assert_eq!(routed["thread"]["agent_type"], "explorer");
     assert_eq!(routed["route"]["agent_type"], "explorer");
     assert_eq!(routed["route"]["reason"], "requested via `/use explorer`");
@@ -354,21 +319,14 @@ fn services_serve_the_commands() {
         shown.contains("route   explorer requested via `/use explorer`"),
         "{shown}"
     );
-    let (code, refused) = up.json(&["spawn", "nobody", "-m", "hello", "--session", session]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
-    );
 
-    let (code, closed) = up.json(&["close", "--session", session, "--wait"]);
-    assert_eq!((code, &closed["session"]["closed"]), (Some(0), &Value::from(true)));
+    let closed = up.succeeds(&["close", "--session", session, "--wait"]);
+    assert_eq!(closed["session"]["closed"], true);
 
-    let watched = up.run(&["watch", session, "--after", "0"]);
-    assert_eq!(watched.status.code(), Some(0), "a closed session is watched to its end");
-    assert!(stdout(&watched).contains("shut down"), "{}", stdout(&watched));
+    let watched = up.text(&["watch", session, "--after", "0"]);
+    assert!(watched.contains("shut down"), "{watched}");
 
-    let healthy = up.run(&["doctor"]);
-    assert_eq!(healthy.status.code(), Some(0), "{}", stdout(&healthy));
+    up.text(&["doctor"]);
     assert_eq!(up.stop(), Some(0));
 }
 
@@ -386,18 +344,12 @@ fn templates_are_uploaded_to_remote_registry() {
     .unwrap();
     let cwd = elsewhere.path().to_str().unwrap();
 
-    let (code, refused) = up.json(&["agents", "clerk", "--cwd", cwd]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(3), &Value::from("CWD_OUTSIDE_ROOTS"))
-    );
-    let (code, listed) = up.json(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
-    assert_eq!(code, Some(0), "{listed}");
+    refused(&up, &["agents", "clerk", "--cwd", cwd], 3, "CWD_OUTSIDE_ROOTS");
+    let listed = up.succeeds(&["agents", "clerk", "--cwd", cwd, "--upload-workspace"]);
     assert_eq!(listed["agents"][0]["source"]["path"], "project:.codex/.agents/clerk.md");
-    let (code, resolved) = up.json(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"]);
     assert_eq!(
-        (code, &resolved["resolved"]["instructions"]),
-        (Some(0), &Value::from("You file."))
+        up.succeeds(&["resolve", "clerk", "--cwd", cwd, "--upload-workspace=always"])["resolved"]["instructions"],
+        "You file."
     );
 
     // An additional file creates a different bundle, which the registry does not have when the session is opened.
@@ -406,26 +358,17 @@ fn templates_are_uploaded_to_remote_registry() {
         "---\ndescription: Writes things.\n---\nYou write.\n",
     )
     .unwrap();
-    let (code, spawned) = up.json(&[
-        "spawn",
-        "scribe",
-        "-m",
-        "Say that you are done.",
-        "--cwd",
-        cwd,
-        "--upload-workspace",
-        "--wait",
-    ]);
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawn = format!("spawn scribe -m Rest. --cwd {cwd} --upload-workspace --wait");
+    let spawned = up.succeeds(&words(&spawn));
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
     // The session has its templates, so later calls need no directory.
     let session = spawned["session_id"].as_str().unwrap();
-    let (code, again) = up.json(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
-    assert_eq!(code, Some(0), "{again}");
-    let (code, unknown) = up.json(&["spawn", "nobody", "-m", "Rest.", "--session", session]);
-    assert_eq!(
-        (code, &unknown["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
+    up.succeeds(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
+    refused(
+        &up,
+        &["spawn", "nobody", "-m", "Rest.", "--session", session],
+        4,
+        "TEMPLATE_NOT_FOUND",
     );
     assert_eq!(up.stop(), Some(0));
 }
@@ -441,25 +384,15 @@ fn project_directory_is_normalized_or_absent() {
     fs::write(project.join(".codex/.agents/clerk.md"), role).unwrap();
 
     // The services reject a path that contains `..`.
-    let (code, listed) = up.json(&["agents", "clerk", "--cwd", "work/src/../src"]);
-    assert_eq!(
-        (code, &listed["agents"][0]["source"]["scope"]),
-        (Some(0), &Value::from("SCOPE_PROJECT")),
-        "{listed}"
-    );
-    let (code, refused) = up.json(&["agents", "clerk", "--no-cwd"]);
-    assert_eq!(
-        (code, &refused["error"]["reason"]),
-        (Some(4), &Value::from("TEMPLATE_NOT_FOUND"))
-    );
+    let listed = up.succeeds(&["agents", "clerk", "--cwd", "work/src/../src"]);
+    assert_eq!(listed["agents"][0]["source"]["scope"], "SCOPE_PROJECT");
+    refused(&up, &["agents", "clerk", "--no-cwd"], 4, "TEMPLATE_NOT_FOUND");
 
     let say = ["-m", "Say that you are done.", "--wait"];
     let way = ["spawn", "clerk", "--cwd", "work/src/.."];
-    let (code, spawned) = up.json(&[&way[..], &say].concat());
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&[&way[..], &say].concat());
     let nowhere = ["spawn", "worker", "--no-cwd", "--upload-workspace"];
-    let (code, spawned_nowhere) = up.json(&[&nowhere[..], &say].concat());
-    assert_eq!(code, Some(0), "{spawned_nowhere}");
+    let spawned_nowhere = up.succeeds(&[&nowhere[..], &say].concat());
     for (answer, ends) in [(&spawned, "/work"), (&spawned_nowhere, "")] {
         let (_, listed) = up.json(&["ps", "--session", answer["session_id"].as_str().unwrap()]);
         let session = &listed["sessions"][0];
@@ -478,16 +411,15 @@ fn agent_completes_if_its_message_is_truncated() {
     // The quota is sufficient for the input, but not for the prompt that repeats it or for the answer.
     let up = Up::start_with(&["--session-content-bytes", "100000"]);
     let words = "x".repeat(50_000);
-    let (code, spawned) = up.json(&["spawn", "-m", &format!("say: {words}"), "--wait", "--transcript", "off"]);
-    assert_eq!(code, Some(0), "{spawned}");
+    let spawned = up.succeeds(&["spawn", "-m", &format!("say: {words}"), "--wait", "--transcript", "off"]);
     assert_eq!(spawned["status"]["content"]["size"], words.len());
     assert_eq!(spawned["message"], spawned["status"]["message"]);
     assert_eq!(spawned["message_extent"], "not_kept");
     let kept = spawned["message"].as_str().unwrap();
     assert!(!kept.is_empty() && kept.len() < words.len() && words.starts_with(kept));
 
-    let (code, report) = up.json(&["store", "verify"]);
-    assert_eq!((code, &report["sound"]), (Some(0), &Value::from(true)), "{report}");
+    let report = up.succeeds(&["store", "verify"]);
+    assert_eq!(report["sound"], true);
     assert!(report["contents_left_out"].as_u64().unwrap() >= 2, "{report}");
     assert_eq!(up.stop(), Some(0));
 }

@@ -12,7 +12,7 @@ use troupe_proto::console::v1::WatchRequest;
 use super::{failure_of, free_address, list_sessions, snapshot, until, watch};
 use crate::support::{
     browser::ConsoleProcess,
-    up::{Up, troupe},
+    up::{Up, troupe, words},
 };
 
 #[tokio::test]
@@ -40,13 +40,9 @@ async fn up_serves_the_console() {
     let home = tempfile::tempdir().unwrap();
     let mut command = troupe(home.path());
     command
-        .args([
-            "up",
-            "--registry-listen",
-            "127.0.0.1:0",
-            "--supervisor-listen",
-            "127.0.0.1:0",
-        ])
+        .args(words(
+            "up --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0",
+        ))
         .args(["--console", "--console-listen", "127.0.0.1:0", "--output", "json"]);
     let mut up = ConsoleProcess::of(command, Stdio::null());
     let browser = up.log_in().await;

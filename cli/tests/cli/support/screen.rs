@@ -90,6 +90,20 @@ impl Screen {
         self.terminal().write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Types characters, and reads until the screen shows a text.
+    #[track_caller]
+    pub fn press(&mut self, keys: &str, text: &str) {
+        self.keys(keys);
+        self.until(text);
+    }
+
+    /// Types `q`, with which the command has to end successfully.
+    #[track_caller]
+    pub fn quit(mut self) {
+        self.keys("q");
+        assert_eq!(self.finish().0, Some(0));
+    }
+
     /// Changes the size of the terminal.
     pub fn resize(&mut self, columns: u16, rows: u16) {
         terminal::resize(self.terminal(), columns, rows);

@@ -27,6 +27,11 @@ pub fn troupe(home: &Path) -> Command {
     command
 }
 
+/// Returns the arguments of a command line without quotes.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 pub fn run(home: &Path, arguments: &[&str]) -> Output {
     troupe(home).args(arguments).output().unwrap()
 }
@@ -37,6 +42,21 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Checks that a command succeeded, and returns its text output.
+#[track_caller]
+pub fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
+    stdout(output)
+}
+
+/// Checks that a command failed with this code, and that its errors have this text.
+#[track_caller]
+pub fn fails(output: &Output, code: i32, text: &str) {
+    let error = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(error.contains(text), "{text:?} is not in {error}");
 }
 
 /// The flag of a pair without a runner: threads stay in the state that the service assigns.
@@ -114,9 +134,7 @@ impl Up {
     /// Runs a command that has to succeed, and returns its text output.
     #[track_caller]
     pub fn text(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        stdout(&output)
+        succeeded(&self.run(arguments))
     }
 
     /// Spawns an agent, and returns the ids of its session and its thread.
@@ -178,6 +196,15 @@ impl Up {
     pub fn stop(mut self) -> Option<i32> {
         self.interrupt()
     }
+}
+
+/// Checks that a service rejects a command with this exit code and this reason. Returns the error.
+#[track_caller]
+pub fn refused(up: &Up, arguments: &[&str], expected: i32, reason: &str) -> Value {
+    let (code, answer) = up.json(arguments);
+    assert_eq!(code, Some(expected), "{arguments:?}: {answer}");
+    assert_eq!(answer["error"]["reason"], reason, "{answer}");
+    answer["error"].clone()
 }
 
 /// Starts a pair with these addresses of its registry and supervisor, and waits until it is ready. Returns its URLs.
