@@ -618,13 +618,21 @@ async fn streams_have_the_same_updates_and_resume_by_sequence() {
     );
     let (status, head, body) = port.http(&head, "").await;
     assert_eq!(status, 200);
-    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    for header in [
+        "content-type: text/event-stream",
+        "cache-control: no-store",
+        "x-accel-buffering: no",
+    ] {
+        assert!(head.contains(header), "{head}");
+    }
     let events: Vec<Value> = body
         .lines()
         .filter_map(|line| line.strip_prefix("data: "))
         .map(|data| serde_json::from_str(data).unwrap())
         .collect();
     assert_eq!(events.len(), 3, "{body}");
+    let ids = body.lines().filter(|line| line.starts_with("id: "));
+    assert_eq!(ids.count(), 3, "{body}");
     assert_eq!(events[2]["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED");
     let file = alice.get(&task.id).await.unwrap().artifacts[0].parts[0].clone();
     assert_eq!((text(&file), file.filename.as_str()), ("some text", "output.txt"));

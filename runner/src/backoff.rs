@@ -13,3 +13,17 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 pub(crate) fn new() -> Backoff {
     Backoff::new(FIRST, LONGEST)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_from_100_ms_to_5_s() {
+        let mut backoff = new();
+        for ceiling in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
+            let (delay, ceiling) = (backoff.next_delay(), Duration::from_millis(ceiling));
+            assert!(delay >= ceiling / 2 && delay <= ceiling, "{delay:?} of {ceiling:?}");
+        }
+    }
+}

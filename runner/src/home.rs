@@ -64,11 +64,19 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file or a link, if it exists. A directory is an error: an agent may have filled it.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Writes a file atomically. An existing entry is replaced and never followed, because an agent may have created a
 /// link.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
-    remove(&aside)?;
+    remove_file(&aside)?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

@@ -111,6 +111,11 @@ pub struct Supervisor {
     public_url: Arc<OnceLock<String>>,
 }
 
+/// Returns an error with one sentence as its text, and with the causes of `error` for the service's log.
+fn failed(text: String, error: impl std::error::Error + Send + Sync + 'static) -> anyhow::Error {
+    anyhow::Error::new(error).context(text)
+}
+
 async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn EventStore>> {
     let path = config.data_dir.join(DATABASE);
     if let Some(options) = &config.postgres {
@@ -118,13 +123,13 @@ async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn EventStore>> {
             tracing::warn!(path = %path.display(), "the log in the data directory is not used; --store names another one");
         }
         let store = PostgresStore::open(options.clone()).await;
-        let failed = |error| anyhow!("cannot open the log {options}: {error}");
+        let failed = |error| failed(format!("cannot open the log {options}: {error}"), error);
         return Ok(Arc::new(store.map_err(failed)?));
     }
     // The keys are created after the log, so existing keys imply that a log existed.
     let has_keys = config.data_dir.join(KEYS_FILE).exists();
     let store = SqliteStore::open_used(path.clone(), has_keys.then_some(KEYS_FILE)).await;
-    let failed = |error| anyhow!("cannot open the log {}: {error}", path.display());
+    let failed = |error| failed(format!("cannot open the log {}: {error}", path.display()), error);
     Ok(Arc::new(store.map_err(failed)?))
 }
 
@@ -157,7 +162,10 @@ impl Supervisor {
             &config.registry_tls,
             clock.clone(),
         )
-        .map_err(|error| anyhow!("the registry's address \"{}\" is no URL: {error}", config.registry_url))?;
+        .map_err(|error| {
+            let url = &config.registry_url;
+            failed(format!("the registry's address \"{url}\" is no URL: {error}"), error)
+        })?;
         let files = ClientFiles {
             authorities: config.cluster.cluster_ca.clone(),
             identity: None,
@@ -189,7 +197,7 @@ impl Supervisor {
         let (metrics, changes, public_url) = (Arc::new(Metrics::default()), Changes::default(), Arc::default());
         let hub = RunnerHub::new(config.lease);
         let webhooks = Webhooks::new(Arc::clone(&store), config.webhooks, clock.clone())
-            .map_err(|error| anyhow!("TLS for webhooks cannot be set up: {error}"))?;
+            .map_err(|error| failed(format!("TLS for webhooks cannot be set up: {error}"), error))?;
         let services = Services {
             store: Arc::clone(&store),
             hub: hub.clone(),

@@ -359,8 +359,8 @@ mod tests {
         }
     }
 
-    fn read(entries: Vec<pb::TranscriptEntry>, log: TranscriptLog) -> Vec<pb::TranscriptEntry> {
-        let stored = stored(Generation::new(2), entries, log, NOW);
+    fn read(entries: Vec<pb::TranscriptEntry>) -> Vec<pb::TranscriptEntry> {
+        let stored = stored(Generation::new(2), entries, TranscriptLog::Full, NOW);
         let listed = (1..).zip(stored).map(|(number, new)| StoredEntry {
             number,
             kind: new.kind,
@@ -387,7 +387,7 @@ mod tests {
             entry(pb::TranscriptKind::Message, huge.clone()),
             entry(pb::TranscriptKind::Message, huge),
         ];
-        let read = read(entries, TranscriptLog::Full);
+        let read = read(entries);
         let sizes = |entry: &pb::TranscriptEntry| {
             entry
                 .content
@@ -421,7 +421,7 @@ mod tests {
                 time,
                 ..entry(pb::TranscriptKind::Notice, "n")
             };
-            let read = read(vec![entry], TranscriptLog::Full);
+            let read = read(vec![entry]);
             assert_eq!(read[0].time.unwrap().seconds, expected, "{given:?}");
         }
     }

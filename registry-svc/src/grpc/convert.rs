@@ -13,7 +13,7 @@ use crate::domain::{
     prompt::{Block, BlockKind, Mode},
     resolved::{Chosen, InstructionsMode, Origin, Resolved},
     sandbox::Sandbox,
-    template::{EdgeManagement, Persona, Scope},
+    template::{EdgeManagement, Persona, Scope, TemplateFile},
 };
 
 /// Returns an agent, as a listing shows it.
@@ -40,7 +40,7 @@ pub(super) fn agent(listed: &Listed<'_>, expanded: bool) -> registry::Agent {
         constraints: template.constraints.clone(),
         version: template.version.clone(),
         r#match: match_mode(template.tools.mode).into(),
-        source: Some(source(listed.entry)),
+        source: Some(source(&listed.entry.file, listed.entry.shadowed.clone())),
         spawn_list: template.spawn_list.clone(),
         grant_list: template.grant_list.clone(),
         ..brief
@@ -111,7 +111,7 @@ pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
         grant_list: resolved.grant_list,
         spawn_list: resolved.spawn_list,
         edge_management: edge_management(resolved.edge_management).into(),
-        source: resolved.source.as_ref().map(source),
+        source: resolved.source.map(|Entry { file, shadowed }| source(&file, shadowed)),
         warnings: resolved.warnings,
         agent_description: resolved.description.unwrap_or_default(),
         capabilities: resolved.capabilities,
@@ -146,13 +146,13 @@ fn mode_block((of_mode, text): (Mode, Block)) -> common::ModeBlock {
     }
 }
 
-fn source(Entry { file, shadowed }: &Entry) -> common::TemplateSource {
+fn source(file: &TemplateFile, shadowed: Vec<String>) -> common::TemplateSource {
     common::TemplateSource {
         scope: scope(file.scope).into(),
         dialect: dialect(file.dialect).into(),
         path: file.path.clone(),
         digest: file.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
-        shadowed: shadowed.clone(),
+        shadowed,
     }
 }
 

@@ -125,6 +125,16 @@ mod tests {
     }
 
     #[test]
+    fn pages_follow_each_other_to_the_end() {
+        let (first, token) = take(&page(2, "", PAGE_BYTES).unwrap());
+        assert_eq!(first, ["a", "b"]);
+        let next = page(2, &token, PAGE_BYTES).unwrap();
+        assert!(!next.is_first());
+        assert_eq!(take(&next), (vec!["c".to_owned()], String::new()));
+        assert_eq!(take(&page(3, "", PAGE_BYTES).unwrap()).1, "");
+    }
+
+    #[test]
     fn token_after_longest_name_is_accepted() {
         let longest = "x".repeat(bounds::NAME_BYTES);
         let token = page(0, "", PAGE_BYTES).unwrap().token(&longest);

@@ -191,6 +191,16 @@ mod tests {
             panic!()
         };
         assert_eq!((plan.len(), plan[0].state()), (64, State::Completed));
+        for (status, state) in [
+            ("inProgress", State::InProgress),
+            ("in_progress", State::InProgress),
+            ("pending", State::Pending),
+        ] {
+            let AgentEvent::Plan(plan) = AgentEvent::plan(&json!([{"step": "s", "status": status}]), "step") else {
+                panic!()
+            };
+            assert_eq!(plan[0].state(), state);
+        }
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl CodexKind {
             .filter(|_| !self.hook.is_empty())
             .ok_or_else(|| io::Error::other("no command asks the runner"))?;
         // That of an earlier attempt.
-        home::remove(&socket)?;
+        home::remove_file(&socket)?;
         let server = HookServer::bind(&socket).map_err(|error| {
             io::Error::other(format!("{error} at {}; a shorter --state may help", socket.display()))
         })?;

@@ -30,8 +30,10 @@ const CLOSED_IN_PROGRAMS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSED_IN_PROGRAMS: RecvFlags = RecvFlags::empty();
 
-/// A program to start. The strings of the operating system are kept as they are.
+/// A program to start. The strings of the operating system are kept as they are. An unknown field is an error, because
+/// a restriction of another release must not be ignored.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Order {
     pub(super) command: OsString,
     pub(super) args: Vec<OsString>,

@@ -27,7 +27,7 @@ fn start_with(task: &str) -> StartThread {
 }
 
 #[tokio::test]
-async fn tool_calls_use_thread_token_and_name_answers() {
+async fn tool_calls_use_thread_token_and_are_answered() {
     let runner = runner().await;
     let mut supervisor = runner.attached(Vec::new()).await;
     let calls = [

@@ -46,8 +46,8 @@ pub(super) struct Call<'a> {
     pub method: &'static str,
     /// The request id. Empty if the request has no such field, or none is given.
     pub request_id: String,
-    /// How a retry of this request is recognised. `None` without a request id.
-    pub remember: Option<Remember>,
+    /// The digest of a changing request without its request id, if it has one.
+    pub digest: [u8; 32],
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.
     pub token: Option<ThreadPrincipal>,
@@ -95,7 +95,7 @@ impl<'a> Call<'a> {
             // The request of a method has the method's name.
             method: T::NAME.trim_end_matches("Request"),
             request_id: String::new(),
-            remember: None,
+            digest: [0; 32],
             caller,
             token,
             scope: principal.scope_key(),
@@ -106,22 +106,27 @@ impl<'a> Call<'a> {
         Ok((call, request.into_inner()))
     }
 
-    /// Like [`Self::open`]. Moves the request id from the message to the context. A retry is recognised by the id and the
-    /// remaining message.
+    /// Like [`Self::open`]. Moves the request id from the message to the context.
     pub fn change<T: Change>(service: &'a SupervisorService, request: Request<T>) -> Result<(Self, T), Status> {
         let (mut call, mut message) = Self::open(service, request)?;
         call.request_id = message.take_request_id();
-        parse::text("request_id", &call.request_id, REQUEST_ID_BYTES)?;
         if !call.request_id.is_empty() {
-            call.remember = Some(Remember {
-                key: RequestKey {
-                    scope: format!("{}|{}", call.scope, call.method),
-                    request_id: call.request_id.clone(),
-                },
-                hash: Sha256::digest(message.encode_to_vec()).into(),
-            });
+            call.digest = Sha256::digest(message.encode_to_vec()).into();
         }
         Ok((call, message))
+    }
+
+    /// Returns how a retry of this request is recognised: by its request id and the remaining message. `None` without a
+    /// request id. A call with an invalid id is rejected here, because authority is checked before.
+    pub fn remember(&self) -> Result<Option<Remember>, Status> {
+        parse::text("request_id", &self.request_id, REQUEST_ID_BYTES)?;
+        Ok((!self.request_id.is_empty()).then(|| Remember {
+            key: RequestKey {
+                scope: format!("{}|{}", self.scope, self.method),
+                request_id: self.request_id.clone(),
+            },
+            hash: self.digest,
+        }))
     }
 
     /// For whom a command is carried out.
@@ -144,9 +149,9 @@ impl<'a> Call<'a> {
     }
 
     /// Executes the command of this call.
-    pub async fn execute(&self, handle: &Handle, command: Command, contents: Vec<Content>) -> Result<Done, Failure> {
-        let remember = self.remember.clone();
-        handle.execute(command, self.origin(), remember, contents).await
+    pub async fn execute(&self, handle: &Handle, command: Command, contents: Vec<Content>) -> Result<Done, Status> {
+        let remember = self.remember()?;
+        Ok(handle.execute(command, self.origin(), remember, contents).await?)
     }
 
     /// Rejects a field that only operators may set.

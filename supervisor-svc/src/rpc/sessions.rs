@@ -42,7 +42,7 @@ pub(super) async fn create_session(
     mut request: pb::CreateSessionRequest,
 ) -> Result<pb::CreateSessionResponse, Status> {
     let now = call.service.clock().now();
-    let key = call.remember.as_ref().map(|remember| CreationKey {
+    let key = call.remember()?.map(|remember| CreationKey {
         creator: call.scope.clone(),
         request_id: call.request_id.clone(),
         hash: remember.hash,
@@ -430,7 +430,7 @@ pub(super) async fn delete_session(
     request: pb::DeleteSessionRequest,
 ) -> Result<pb::DeleteSessionResponse, Status> {
     let id = parse::session_id(&request.session_id)?;
-    call.service.directory.delete(id, call.remember.as_ref()).await?;
+    call.service.directory.delete(id, call.remember()?.as_ref()).await?;
     Ok(pb::DeleteSessionResponse {})
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn spawn_agent(
     };
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
-    let in_flight = match handle.begin(call.remember.clone()).await? {
+    let in_flight = match handle.begin(call.remember()?).await? {
         Begun::Before(done) => return response(&call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };

@@ -199,11 +199,15 @@ pub(super) async fn authorize_tool(
     };
     let asked = ToolCallRequest {
         confined: call.service.confines(&state, target, &runner_kind),
+        docs_only: false,
         tool: request.tool,
         arguments: request.arguments_json,
+        request: None,
+        unredacted: None,
+        omitted_bytes: 0,
+        known_by: KnownBy::Content,
         runner_kind,
         paths: request.resolved_paths,
-        ..ToolCallRequest::default()
     };
     let decided = call
         .service
@@ -318,12 +322,17 @@ impl Call<'_> {
             tool,
             arguments: shown().to_string(),
             request: Some(identity),
+            unredacted: None,
+            omitted_bytes: 0,
             known_by: if self.request_id.is_empty() {
                 KnownBy::Content
             } else {
                 KnownBy::Id
             },
-            ..ToolCallRequest::default()
+            runner_kind: String::new(),
+            paths: Vec::new(),
+            confined: false,
+            docs_only: false,
         })
     }
 }

@@ -42,17 +42,16 @@ pub const ARGUMENTS_BYTES: usize = 64 * 1_024;
 const CLAIMED: &str = "the operator's decision was for another call that says the same; call again to ask for this one";
 
 /// The property by which a repeated call is recognised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBy {
     /// An id that the caller assigned.
     Id,
     /// The content of the call.
-    #[default]
     Content,
 }
 
-/// A tool call to decide. The default confines nothing.
-#[derive(Clone, Debug, Default)]
+/// A tool call to decide.
+#[derive(Clone, Debug)]
 pub struct ToolCallRequest {
     /// The tool's canonical name, or the program's own name for it.
     pub tool: String,

@@ -36,6 +36,8 @@ fn random_per_mille() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -45,5 +47,7 @@ mod tests {
             let (delay, ceiling) = (backoff.next_delay(), Duration::from_secs(ceiling));
             assert!(delay >= ceiling / 2 && delay <= ceiling, "{delay:?} of {ceiling:?}");
         }
+        let delays: BTreeSet<_> = (0..64).map(|_| backoff.next_delay()).collect();
+        assert!(delays.len() > 1, "the jitter spreads the attempts");
     }
 }

@@ -370,6 +370,20 @@ async fn role_that_no_runner_can_enforce_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tool_policy_that_no_runner_can_enforce_is_rejected() {
+    let (pair, tree) = started().await;
+    let mut loose = hello("loose");
+    loose.kinds[0].enforces_tools = false;
+    let _loose = Runner::greet(&pair, loose).await;
+    refused(
+        tree.try_spawn(tree.request("worker")).await,
+        Code::FailedPrecondition,
+        Reason::PolicyNotEnforceable,
+        "which needs a tool policy; attach one that can",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capacity_of_rejected_start_goes_to_next_thread() {
     let (pair, tree) = started().await;
     let one_place = RunnerHello {

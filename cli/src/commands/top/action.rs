@@ -11,7 +11,8 @@ use crate::{
     ids, names, ui,
 };
 
-/// A call that changes a session. The requests have no id and no reason yet.
+/// A call that changes a session. `make` sets the request id, the reason of an interruption or a closing, and what happens
+/// at a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Call {
     /// Decides an approval.

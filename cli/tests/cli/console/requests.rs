@@ -156,7 +156,11 @@ fn send_target(page: &Browser, method: &str, target: &str) -> (u16, String) {
 #[tokio::test]
 async fn console_is_no_proxy() {
     let (_up, _console, browser) = start(&[]).await;
+    let own = format!("http://{}/me", browser.address);
     for (method, target, expected) in [
+        ("GET", own.as_str(), 200),
+        ("GET", "http://evil.example/me", 403),
+        ("POST", "http://evil.example/logout", 403),
         ("CONNECT", "evil.example:443", 403),
         ("CONNECT", browser.address.as_str(), 405),
         ("GET", "evil.example:80", 403),
@@ -171,6 +175,7 @@ async fn console_is_no_proxy() {
             "{answer}"
         );
     }
+    assert_eq!(browser.me().await.0, StatusCode::OK, "no request ended the login");
 }
 
 #[tokio::test]

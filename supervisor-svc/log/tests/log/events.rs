@@ -280,7 +280,15 @@ pub fn events() -> Vec<Event> {
             webhooks: Some(settings().webhooks),
         },
     ];
-    let sessions = [some_settings(), settings()].map(|settings| SessionEvent::Opened(Box::new(settings)));
+    let other = Settings {
+        currency: Currency::parse("EUR").unwrap(),
+        tool_ceiling: Some(Layer {
+            allow: vec![String::from("read_*")],
+            ..layer("ceiling", "web_*")
+        }),
+        ..settings()
+    };
+    let sessions = [some_settings(), settings(), other].map(|settings| SessionEvent::Opened(Box::new(settings)));
     let changes = changes.map(|change| SessionEvent::Updated(Box::new(change)));
     let of_session = sessions.into_iter().chain(changes).chain([SessionEvent::Closed]);
     let of_threads = [spawns(), turns(), budgets(), others(), graph(), groups(), ends()];
@@ -478,6 +486,10 @@ fn graph() -> Vec<ThreadEvent> {
     };
     let others = [
         ThreadEvent::EdgeCreated(edge()),
+        ThreadEvent::EdgeCreated(Edge {
+            bidirectional: false,
+            ..edge()
+        }),
         ThreadEvent::EdgeDeleted(edge().id),
         ThreadEvent::MailAcknowledged(Sequence::new(3)),
         asked(43),
@@ -538,6 +550,13 @@ fn groups() -> Vec<ThreadEvent> {
     };
     let others = [
         ThreadEvent::GroupUpdated { group, limits },
+        ThreadEvent::GroupUpdated {
+            group,
+            limits: GroupLimits {
+                paused: false,
+                ..limits
+            },
+        },
         ThreadEvent::GroupItemEnded {
             item: item(),
             outcome: ItemOutcome::Retried,
@@ -574,11 +593,11 @@ fn ends() -> Vec<ThreadEvent> {
         grant: spawned(None, "").grant,
         sandbox: Sandbox::ReadOnly,
     });
-    let closed = ThreadEvent::Closed {
-        forced: true,
-        reason: String::from("deadline"),
-    };
+    let closed = [(true, "deadline"), (false, "")].map(|(forced, reason)| ThreadEvent::Closed {
+        forced,
+        reason: reason.to_owned(),
+    });
     let fences = [fence()].into_iter().chain(fences).map(ThreadEvent::CloseRequested);
     let resumed = resumed.map(|resumed| ThreadEvent::Resumed(Box::new(resumed)));
-    fences.chain(resumed).chain([closed]).collect()
+    fences.chain(resumed).chain(closed).collect()
 }

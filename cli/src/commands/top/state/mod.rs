@@ -593,10 +593,8 @@ impl State {
             .as_ref()
             .unwrap_or(&self.rows)
             .iter()
-            .filter_map(|row| match self.key_of(row)? {
-                Key::Approval(id) | Key::Need(id) => Some(id),
-                _ => None,
-            })
+            .filter(|row| matches!(row, Row::Approval { .. } | Row::Need { .. }))
+            .filter_map(|row| self.target_of(row).id().map(str::to_owned))
             .collect();
         self.needs = needs.len();
         let is_new = needs.iter().any(|id| !self.known_needs.contains(id));

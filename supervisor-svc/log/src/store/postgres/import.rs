@@ -47,7 +47,7 @@ pub(crate) async fn import(
     let connection = Connection::open(options).await?;
     let mut rows = 0;
     connection.run(BEGIN).await?;
-    let any = connection.query(Statement::Sessions, &[&1_i64, &None::<Uuid>]).await?;
+    let any = connection.query(Statement::Sessions, &[&1_i64, &Uuid::nil()]).await?;
     if !any.is_empty() {
         return Err(ImportError::Occupied {
             database: options.to_string(),

@@ -324,9 +324,8 @@ pub(super) async fn sessions(
     after: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionId>, QueryError> {
-    let rows = connection
-        .query(Statement::Sessions, &[&page(limit), &after.map(SessionId::as_uuid)])
-        .await?;
+    let after = after.map_or(Uuid::nil(), SessionId::as_uuid);
+    let rows = connection.query(Statement::Sessions, &[&page(limit), &after]).await?;
     rows.iter().map(|row| Ok(session_at(row, 0)?)).collect()
 }
 
@@ -337,7 +336,7 @@ pub(super) async fn summaries(
     before: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionEntry>, QueryError> {
-    let before = before.map(SessionId::as_uuid);
+    let before = before.map_or(Uuid::max(), SessionId::as_uuid);
     let rows = connection
         .query(Statement::Summaries, &[&page(limit), &member.as_uuid(), &before])
         .await?;

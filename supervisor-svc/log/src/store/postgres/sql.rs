@@ -235,7 +235,8 @@ statements! {
     DropTexts(UUID, UUID, INT8_ARRAY, INT4_ARRAY) = "UPDATE entries AS e SET text = NULL, digest = NULL, crc = i.crc \
         FROM unnest($3, $4) AS i (number, crc) WHERE e.session = $1 AND e.thread = $2 AND e.number = i.number";
 
-    // Reads. A statement is planned for the values of its parameters, so a comparison with a NULL parameter costs nothing.
+    // Reads. An unnamed statement is planned for the values of its parameters, so a comparison with a NULL parameter costs
+    // nothing, unless the role or the database has plan_cache_mode = force_generic_plan.
     Head(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1";
     Records(UUID, INT8, INT8) = "SELECT s.head, s.oldest, r.sequence, r.crc, r.bytes FROM sessions AS s \
         LEFT JOIN LATERAL (SELECT sequence, crc, bytes FROM records \
@@ -252,10 +253,10 @@ statements! {
         WHERE session = $1 AND (scope, request_id) >= ($3, $4) ORDER BY scope, request_id LIMIT $2";
     Creation(BYTEA, BYTEA) = "SELECT session, hash, expires FROM creations WHERE creator = $1 AND request_id = $2";
     SessionOf(UUID) = "SELECT session FROM threads WHERE thread = $1";
-    Sessions(INT8, UUID) = "SELECT session FROM sessions WHERE $2 IS NULL OR session > $2 ORDER BY session LIMIT $1";
+    Sessions(INT8, UUID) = "SELECT session FROM sessions WHERE session > $2 ORDER BY session LIMIT $1";
     Summaries(INT8, UUID, UUID) = "SELECT s.session, s.head, u.bytes, m.member FROM sessions AS s \
         LEFT JOIN summaries AS u ON u.session = s.session AND u.sequence = s.head \
-        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 WHERE $3 IS NULL OR s.session < $3 \
+        LEFT JOIN members AS m ON m.member = s.owner AND m.member <> $2 WHERE s.session < $3 \
         ORDER BY s.session DESC LIMIT $1";
     Due(INT8, INT8, UUID, INT8, UUID) = "SELECT due, session FROM sessions WHERE due IS NOT NULL AND due <= $1 \
         AND (owner IS NULL OR owner = $3 OR NOT EXISTS (SELECT 1 FROM members WHERE member = owner)) \

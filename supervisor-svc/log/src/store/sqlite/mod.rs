@@ -1,4 +1,5 @@
-//! The default engine: one SQLite file, one writing thread, a few reading connections.
+//! The default engine: one SQLite file, one writing thread, a few reading connections. The module `memory` runs the same
+//! statements on a database in memory, for tests.
 
 mod apply;
 mod checkpointer;
