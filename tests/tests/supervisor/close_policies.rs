@@ -8,11 +8,11 @@ use troupe_proto::supervisor::v1::{
     event::Kind,
 };
 use troupe_tests::{
+    accepted,
     events::about,
     pair::Pair,
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree},
-    within,
+    tree::Tree,
 };
 
 use crate::attached;
@@ -30,7 +30,7 @@ fn stopped_by(request: SpawnAgentRequest, policy: ClosePolicy) -> SpawnAgentRequ
 /// A worker at work below a thread, which is to be stopped that way.
 async fn working(tree: &Tree, runner: &mut Runner, parent: &str, policy: ClosePolicy) -> Attempt {
     let request = stopped_by(tree.request_under(parent, "worker"), policy);
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let worker = tree.spawn_with(request).await;
     runner.run(&worker.id).await
 }
 
@@ -41,9 +41,7 @@ async fn close(tree: &Tree, thread: &str, policy: ClosePolicy) {
         close_policy: policy.into(),
         ..CloseAgentRequest::default()
     };
-    within("the answer to a close", tree.client().close_agent(request))
-        .await
-        .unwrap();
+    accepted("the answer to a close", tree.client().close_agent(request)).await;
 }
 
 /// Returns the next request to stop that thread. Requests for other threads are skipped, because they may be repeated.
@@ -130,9 +128,7 @@ async fn close_policy_overrides_policy_of_spawn() {
             close_policy: said.into(),
             ..CloseSessionRequest::default()
         };
-        within("the answer to a close", tree.client().close_session(request))
-            .await
-            .unwrap();
+        accepted("the answer to a close", tree.client().close_session(request)).await;
         // In the order of the requests: the newest first.
         for (own, worker) in workers.iter().rev() {
             let order = runner.shutdown().await;

@@ -5,15 +5,15 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::json;
 use sha2::Sha256;
-use supervisor_svc::{UpkeepLimits, WebhookLimits};
+use supervisor_svc::WebhookLimits;
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CreateSessionRequest, Notification,
         NotificationKind::{self, AgentTurnComplete, RunnerLost, SubAgentComplete},
-        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, UpdateSessionRequest,
-        WatchNotificationsRequest, WatchNotificationsResponse, Webhook,
+        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, WatchNotificationsRequest,
+        WatchNotificationsResponse, Webhook,
     },
 };
 use troupe_tests::{
@@ -21,13 +21,13 @@ use troupe_tests::{
     client::Supervisor,
     pair::{Pair, VIEWER},
     receiver::{Received, Receiver},
-    refusal::refused,
+    refusal::{invalid, refused},
     runner::{Attempt, Runner},
     tree::Tree,
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, soon_compacted, started};
 
 const SECRET: &str = "a secret of 19 byte";
 
@@ -208,12 +208,8 @@ async fn client_may_choose_its_resume_position() {
         ..client(&tree, "desk")
     };
     let answer = Notes::open(tree.client(), ahead).await.map(drop);
-    refused(
-        answer,
-        Code::OutOfRange,
-        Reason::AheadOfHead,
-        "is ahead of the newest event",
-    );
+    let text = "is ahead of the newest event";
+    refused(answer, Code::OutOfRange, Reason::AheadOfHead, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,12 +247,8 @@ async fn bad_requests_are_refused() {
         let opened = Notes::open(tree.client(), request).await.map(drop);
         refused(opened, code, reason, text);
     }
-    refused(
-        look_at(&tree, "desk", UNKNOWN).await,
-        Code::NotFound,
-        Reason::ThreadNotFound,
-        "not found",
-    );
+    let answer = look_at(&tree, "desk", UNKNOWN).await;
+    refused(answer, Code::NotFound, Reason::ThreadNotFound, "not found");
 }
 
 // ---- webhooks ----
@@ -264,12 +256,7 @@ async fn bad_requests_are_refused() {
 /// A pair whose logs are soon compacted, and whose webhooks may lead to this machine and are tried again soon.
 async fn pair_with_webhooks() -> Pair {
     Pair::with(|config| {
-        config.upkeep = UpkeepLimits {
-            snapshot_every: 20,
-            compact_above: 40,
-            keep_before_snapshot: 10,
-            ..UpkeepLimits::default()
-        };
+        config.upkeep = soon_compacted();
         config.webhooks = WebhookLimits {
             allow_private: true,
             first_retry: Duration::from_millis(10),
@@ -397,15 +384,11 @@ async fn rejected_webhook_delivery_is_retried_after_restart() {
 }
 
 async fn replace_webhooks(tree: &Tree, webhooks: Vec<Webhook>) {
-    let request = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        webhooks,
-        replace_webhooks: true,
-        ..UpdateSessionRequest::default()
-    };
-    within("the answer to an update", tree.client().update_session(request))
-        .await
-        .unwrap();
+    tree.update(|session| {
+        session.webhooks = webhooks;
+        session.replace_webhooks = true;
+    })
+    .await;
 }
 
 /// The thread of the next delivery, which is accepted.
@@ -450,8 +433,7 @@ async fn clients_and_webhooks_continue_after_compaction() {
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
     drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
     tree.compact_beyond(tree.head().await).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     let mut runner = Runner::attach(&pair, "r").await;
     let thread = completed(&tree, &mut runner).await;
@@ -483,6 +465,6 @@ async fn forbidden_webhooks_are_rejected() {
     ] {
         let mut client = pair.operator();
         let answer = within("an answer", client.create_session(session_with(webhooks))).await;
-        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+        invalid(answer, text);
     }
 }

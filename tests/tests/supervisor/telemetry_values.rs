@@ -2,19 +2,18 @@
 //! attempt.
 
 use troupe_proto::supervisor::v1::{
-    GetThreadRequest, PlanStep, ResumeAgentRequest, Telemetry, Thread, ToolUse, TurnEndedReport, TurnOutcome, Usage,
-    WatchThreadsRequest, attach_request::Message as ToSupervisor, event::Kind as Event, plan_step::State,
-    runner_report::Kind, watch_threads_response::Message,
+    PlanStep, Telemetry, Thread, ToolUse, TurnEndedReport, TurnOutcome, Usage, WatchThreadsRequest,
+    attach_request::Message as ToSupervisor, event::Kind as Event, plan_step::State, runner_report::Kind,
+    watch_threads_response::Message,
 };
 use troupe_tests::{
     pair::VIEWER,
     runner::{Attempt, Runner},
     tree::Tree,
     watch::Watch,
-    within,
 };
 
-use crate::attached;
+use crate::{attached, working};
 
 fn step(step: &str, state: State) -> PlanStep {
     PlanStep {
@@ -152,9 +151,7 @@ async fn late_telemetry_of_earlier_attempt_is_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_see_the_latest_tool_without_its_detail() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (pair, tree, runner, worker, attempt) = working().await;
     let viewer = pair.with_token(VIEWER);
     let mut watch = Watch::open(&viewer, tree.watch_request()).await;
     runner.say(ToSupervisor::Telemetry(values(&attempt, "reading"))).await;
@@ -170,9 +167,7 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
 /// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_values_are_truncated_to_limits() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, runner, _, attempt) = working().await;
     let mut watch = tree.watch().await;
     let long = "é".repeat(1_000);
     let much = Telemetry {
@@ -257,17 +252,12 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     assert_eq!(used(&tree, &worker).await.0, 1_700);
 
     tree.close_with(&mut runner, &third).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
     let session = tree.now().await.roll_up.unwrap().usage.unwrap();
     assert_eq!(session.input_tokens, 1_700, "a session's usage has its closed threads'");
-    let root = GetThreadRequest {
-        thread_id: tree.root.clone(),
-        ..GetThreadRequest::default()
-    };
-    let below = within("a thread", tree.client().get_thread(root)).await.unwrap();
-    let below = below.into_inner().roll_up.unwrap().usage.unwrap();
+    let below = tree.try_thread(&tree.root).await.unwrap();
+    let below = below.roll_up.unwrap().usage.unwrap();
     assert_eq!(below.input_tokens, 1_700, "and so has a subtree's");
 }
 
@@ -275,11 +265,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
 async fn again(tree: &Tree, runner: &mut Runner, attempt: &Attempt) -> Attempt {
     runner.complete(attempt, "done").await;
     tree.close_with(runner, attempt).await;
-    let request = ResumeAgentRequest {
-        thread_id: attempt.thread.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    within("a thread", tree.client().resume_agent(request)).await.unwrap();
+    tree.resume(&attempt.thread).await;
     tree.send(&attempt.thread, "once more").await;
     let next = runner.run(&attempt.thread).await;
     assert!(next.generation > attempt.generation);
