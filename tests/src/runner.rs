@@ -14,7 +14,7 @@ use troupe_proto::{
         AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind,
         RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread,
         ThreadStoppedReport, ToolDecision, TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport, TurnOutcome,
-        TurnStartedReport, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
+        TurnStartedReport, Usage, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
         deliver_input::Delivery, runner_report::Kind,
     },
 };
@@ -348,6 +348,17 @@ impl Runner {
     /// Reports that an attempt's turn completed, with this last message.
     pub async fn complete(&mut self, attempt: &Attempt, message: &str) {
         self.end(attempt, TurnOutcome::Completed, message).await;
+    }
+
+    /// Reports that an attempt's turn completed, and what the attempt has used by then.
+    pub async fn complete_having_used(&mut self, attempt: &Attempt, usage: Usage) {
+        let report = TurnEndedReport {
+            turn: attempt.turn,
+            outcome: TurnOutcome::Completed.into(),
+            usage: Some(usage),
+            ..TurnEndedReport::default()
+        };
+        self.report(attempt, Kind::TurnEnded(report)).await;
     }
 
     /// Reports that an attempt's turn ended.

@@ -224,23 +224,24 @@ impl Tree {
         accepted("the answer to a resume", self.client().resume_agent(request)).await
     }
 
-    /// Closes a thread and does not wait until it is closed.
-    pub async fn begin_close(&self, thread: &str) -> CloseAgentResponse {
-        let request = CloseAgentRequest {
+    /// Closes a thread with a request that `change` has changed.
+    pub async fn close_where(&self, thread: &str, change: impl FnOnce(&mut CloseAgentRequest)) -> CloseAgentResponse {
+        let mut request = CloseAgentRequest {
             thread_id: thread.to_owned(),
             ..CloseAgentRequest::default()
         };
+        change(&mut request);
         accepted("the answer to a close", self.client().close_agent(request)).await
+    }
+
+    /// Closes a thread and does not wait until it is closed.
+    pub async fn begin_close(&self, thread: &str) -> CloseAgentResponse {
+        self.close_where(thread, |_| {}).await
     }
 
     /// Closes a thread and waits until it is closed.
     pub async fn close(&self, thread: &str) -> CloseAgentResponse {
-        let request = CloseAgentRequest {
-            thread_id: thread.to_owned(),
-            wait: true,
-            ..CloseAgentRequest::default()
-        };
-        accepted("the end of a cascade", self.client().close_agent(request)).await
+        self.close_where(thread, |close| close.wait = true).await
     }
 
     /// Closes a thread, whose program the runner stops.

@@ -27,7 +27,7 @@ const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
 /// Writes that graph template to the project. A spawn by it awaits an operator.
-pub(crate) fn write_lead(pair: &Pair) {
+fn write_lead(pair: &Pair) {
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
     fs::write(templates.join("lead.md"), LEAD).unwrap();
@@ -39,6 +39,15 @@ pub(crate) fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
         role_template: role_template.to_owned(),
         ..tree.request("")
     }
+}
+
+/// Starts a pair with a session and a thread of that graph template.
+pub(crate) async fn led() -> (Pair, Tree, Spawned) {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = tree.spawn_with(node(&tree, "lead")).await;
+    (pair, tree, lead)
 }
 
 /// A spawn of that graph template as a thread asks for it.
@@ -89,12 +98,9 @@ async fn decide(tree: &Tree, request: ResolveApprovalRequest) -> Approval {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_by_project_template_awaits_operator() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
+    let (pair, tree, lead) = led().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let beside = tree.spawn("worker").await;
-    let lead = tree.spawn_with(node(&tree, "lead")).await;
     assert_eq!(lead.thread.source.as_ref().unwrap().scope(), Scope::Project);
     let child = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
@@ -158,10 +164,7 @@ async fn spawn_by_project_template_awaits_operator() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_is_made_once() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = tree.spawn_with(node(&tree, "lead")).await;
+    let (pair, tree, lead) = led().await;
     spawn_by(&pair, &lead, own_node("planner")).await;
     let approval = tree.pending_approvals().await.remove(0);
     let request = ResolveApprovalRequest {
@@ -279,10 +282,7 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_pages_are_stable_while_approvals_resolve() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = tree.spawn_with(node(&tree, "lead")).await;
+    let (pair, tree, lead) = led().await;
     let first = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let second = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let waiting = tree.pending_approvals().await;

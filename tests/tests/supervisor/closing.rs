@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{CloseAgentRequest, ClosePolicy, ConditionKind, Event, StatusKind, event::Kind},
+    supervisor::v1::{ClosePolicy, ConditionKind, Event, StatusKind, event::Kind},
 };
 use troupe_tests::{
     events::{about, closed, names},
@@ -14,20 +14,12 @@ use troupe_tests::{
     refusal::refused,
     runner::Attempt,
     tree::{Spawned, Tree, has, input, kind},
-    within,
 };
 
 use crate::attached;
 
 /// Number of concurrent spawns.
 const AT_ONCE: usize = 8;
-
-fn close(thread: &str) -> CloseAgentRequest {
-    CloseAgentRequest {
-        thread_id: thread.to_owned(),
-        ..CloseAgentRequest::default()
-    }
-}
 
 /// How a thread was closed: whether it was forced.
 fn forced(events: &[Event], thread: &str) -> bool {
@@ -113,13 +105,13 @@ async fn silent_runner_is_closed_at_the_deadline() {
     let child = tree.spawn_under(&parent, "worker").await.id;
     runner.run(&parent).await;
     runner.run(&child).await;
-    let request = CloseAgentRequest {
-        wait: true,
-        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        reason: String::from("enough"),
-        ..close(&parent)
-    };
-    let answer = tree.client().close_agent(request).await.unwrap().into_inner();
+    let answer = tree
+        .close_where(&parent, |close| {
+            close.wait = true;
+            close.deadline = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+            close.reason = String::from("enough");
+        })
+        .await;
     let status = answer.thread.unwrap().status.unwrap();
     assert_eq!(
         (status.kind(), status.reason.as_str()),
@@ -143,11 +135,8 @@ async fn close_without_deadline_still_sends_stop() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     runner.run(&worker).await;
-    let request = CloseAgentRequest {
-        deadline: Some(prost_types::Duration::default()),
-        ..close(&worker)
-    };
-    tree.client().close_agent(request).await.unwrap();
+    tree.close_where(&worker, |close| close.deadline = Some(prost_types::Duration::default()))
+        .await;
     assert_eq!(runner.shutdown().await.thread_id, worker);
 }
 
@@ -166,16 +155,13 @@ async fn steady_traffic_delays_no_deadline() {
             }
         });
     }
-    let request = CloseAgentRequest {
-        wait: true,
-        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        ..close(&worker)
-    };
-    let answer = within("the end of the cascade", tree.client().close_agent(request)).await;
-    assert_eq!(
-        kind(&answer.unwrap().into_inner().thread.unwrap()),
-        StatusKind::Shutdown
-    );
+    let answer = tree
+        .close_where(&worker, |close| {
+            close.wait = true;
+            close.deadline = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        })
+        .await;
+    assert_eq!(kind(&answer.thread.unwrap()), StatusKind::Shutdown);
     traffic.shutdown().await;
     let log = about(&tree.log().await, &worker);
     let at = |name: &str| {

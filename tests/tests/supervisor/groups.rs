@@ -6,8 +6,8 @@ use troupe_proto::{
     supervisor::v1::{
         Budget, CancelGroupRequest, CreateGroupRequest, CreateGroupResponse, GetGroupRequest, Group, GroupItem,
         GroupItemState as I, GroupItemStatus, GroupState as G, ListGroupItemsRequest, ListMailboxRequest,
-        RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind, TurnEndedReport, TurnOutcome,
-        UpdateGroupRequest, Usage, event::Kind, mail::Body, runner_report,
+        RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind, TurnOutcome, UpdateGroupRequest, Usage,
+        event::Kind, mail::Body,
     },
 };
 use troupe_tests::{
@@ -196,17 +196,12 @@ async fn open_group_has_an_estimate_of_its_usage() {
     );
     let start = runner.start().await;
     let attempt = runner.begin_start(&start).await;
-    let ended = TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        usage: Some(Usage {
-            input_tokens: 100,
-            output_tokens: 7,
-            ..Usage::default()
-        }),
-        ..TurnEndedReport::default()
+    let usage = Usage {
+        input_tokens: 100,
+        output_tokens: 7,
+        ..Usage::default()
     };
-    runner.report(&attempt, runner_report::Kind::TurnEnded(ended)).await;
+    runner.complete_having_used(&attempt, usage).await;
     runner.stop_as_asked(&attempt).await;
     // The next item starts after the end of the first one.
     let second = Attempt::of(&runner.start().await);

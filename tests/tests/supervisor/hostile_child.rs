@@ -36,7 +36,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::approvals::{node, write_lead};
+use crate::approvals::{led, node};
 
 use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
@@ -499,10 +499,7 @@ async fn spawn_never_exceeds_its_parents_permissions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_of_unapproved_spawn_is_rejected() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = tree.spawn_with(node(&tree, "lead")).await;
+    let (pair, tree, lead) = led().await;
     let by_lead = tree.by(pair.with_token(&lead.token));
     let waiting = by_lead.spawn_with(node(&tree, "planner")).await;
     assert_eq!(kind(&waiting.thread), StatusKind::AwaitingApproval);

@@ -8,15 +8,14 @@ use troupe_proto::{
     supervisor::v1::{
         self as pb, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest, PromptExtent,
         RunnerDraining, RunnerHello, RunnerState, StartRefusal, StatusKind, ThreadOutput, ThreadStoppedReport,
-        TurnEndedReport, TurnOutcome, attach_request::Message as ToSupervisor, event::Kind,
-        runner_report::Kind as Report,
+        TurnOutcome, attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
     events::{about, names},
     pair::{Pair, RUNNER, VIEWER},
     refusal::refused,
-    runner::{Attempt, Runner, hello},
+    runner::{Attempt, Runner, ended, hello},
     tree::{has, kind},
     watch::Watch,
     within,
@@ -43,16 +42,6 @@ fn returning(attempt: &Attempt, report_sequence: u64) -> RunnerHello {
         threads: vec![held],
         ..hello("r")
     }
-}
-
-/// The report that an attempt's turn ended well, with the digest of its output.
-fn ended_with(attempt: &Attempt, output_sha256: &str) -> Report {
-    Report::TurnEnded(TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        output_sha256: output_sha256.to_owned(),
-        ..TurnEndedReport::default()
-    })
 }
 
 /// Waits until a condition of a thread has changed to this, and answers why.
@@ -94,7 +83,8 @@ async fn half_a_lease_without_runner_sets_unreachable() {
     let mut runner = Runner::greet(&pair, returning(&attempt, 1)).await;
     assert!(runner.welcome().threads[0].go_on);
     changes(&mut watch, &worker, ConditionKind::Unreachable, false).await;
-    runner.report_as(&attempt, 2, ended_with(&attempt, "")).await;
+    let ended = ended(&attempt, TurnOutcome::Completed, "");
+    runner.report_as(&attempt, 2, ended).await;
     assert_eq!(tree.status(&worker).await, StatusKind::Completed);
     let log = about(&tree.log().await, &idle);
     assert!(

@@ -2,9 +2,8 @@
 //! attempt.
 
 use troupe_proto::supervisor::v1::{
-    PlanStep, Telemetry, Thread, ToolUse, TurnEndedReport, TurnOutcome, Usage, WatchThreadsRequest,
-    attach_request::Message as ToSupervisor, event::Kind as Event, plan_step::State, runner_report::Kind,
-    watch_threads_response::Message,
+    PlanStep, Telemetry, Thread, ToolUse, Usage, attach_request::Message as ToSupervisor, event::Kind as Event,
+    plan_step::State, watch_threads_response::Message,
 };
 use troupe_tests::{
     pair::VIEWER,
@@ -82,11 +81,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let beside = runner.run(&other).await;
     let head = tree.head().await;
     let mut watch = tree.watch().await;
-    let below = WatchThreadsRequest {
-        thread_id: worker.clone(),
-        ..WatchThreadsRequest::default()
-    };
-    let mut subtree = Watch::open(&tree.client(), below).await;
+    let mut subtree = tree.watch_where(|watch| watch.thread_id = worker.clone()).await;
     watch.snapshot().await;
     subtree.snapshot().await;
 
@@ -201,17 +196,6 @@ fn tokens(input_tokens: u64, turns: u32) -> Usage {
     }
 }
 
-/// Reports the end of a turn, and what the attempt has used by then.
-async fn end_having_used(runner: &mut Runner, attempt: &Attempt, used: Usage) {
-    let report = TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        usage: Some(used),
-        ..TurnEndedReport::default()
-    };
-    runner.report(attempt, Kind::TurnEnded(report)).await;
-}
-
 /// The tokens read and the turns that a thread has used.
 async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
     let usage = tree.thread(thread).await.usage.unwrap();
@@ -223,7 +207,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     let (mut pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let first = runner.run(&worker).await;
-    end_having_used(&mut runner, &first, tokens(1_000, 1)).await;
+    runner.complete_having_used(&first, tokens(1_000, 1)).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
 
     // Closed and resumed: the next attempt counts from zero, the thread does not.
@@ -248,7 +232,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     assert_eq!(used(&tree, &worker).await.0, 1_500);
     tree.send(&worker, "once more").await;
     let third = runner.run(&worker).await;
-    end_having_used(&mut runner, &third, tokens(200, 1)).await;
+    runner.complete_having_used(&third, tokens(200, 1)).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
 
     tree.close_with(&mut runner, &third).await;

@@ -25,13 +25,6 @@ use crate::{attached, started, working};
 /// More notes than a stream's window, its outbox and the feed hold together.
 const MANY: usize = 600;
 
-fn below(thread: &str) -> WatchThreadsRequest {
-    WatchThreadsRequest {
-        thread_id: thread.to_owned(),
-        ..WatchThreadsRequest::default()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_sends_snapshot_then_later_events() {
     let (_pair, tree) = started().await;
@@ -126,7 +119,7 @@ async fn subtree_watch_has_own_events_and_fences_above() {
     let (_pair, tree) = started().await;
     let mine = tree.spawn("orchestrator").await.id;
     let other = tree.spawn("orchestrator").await.id;
-    let mut watch = Watch::open(&tree.client(), below(&mine)).await;
+    let mut watch = tree.watch_where(|watch| watch.thread_id = mine.clone()).await;
     let (_, threads) = watch.snapshot().await;
     assert_eq!(threads.len(), 1, "only what is below");
 
@@ -294,13 +287,17 @@ async fn a_threads_stream_ends_with_its_token() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_output_is_sent_only_if_requested() {
     let (pair, tree, mut runner, worker, attempt) = working().await;
-    let wanted = WatchThreadsRequest {
-        output: true,
-        ..below(&worker)
+    let below = async |client, output| {
+        tree.by(client)
+            .watch_where(|watch| {
+                watch.thread_id = worker.clone();
+                watch.output = output;
+            })
+            .await
     };
-    let mut shown = Watch::open(&tree.client(), wanted.clone()).await;
-    let mut not_asked = Watch::open(&tree.client(), below(&worker)).await;
-    let mut viewer = Watch::open(&pair.with_token(VIEWER), wanted).await;
+    let mut shown = below(tree.client(), true).await;
+    let mut not_asked = below(tree.client(), false).await;
+    let mut viewer = below(pair.with_token(VIEWER), true).await;
     for watch in [&mut shown, &mut not_asked, &mut viewer] {
         watch.snapshot().await;
     }
