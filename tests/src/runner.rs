@@ -13,9 +13,9 @@ use troupe_proto::{
     supervisor::v1::{
         AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind,
         RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread,
-        ThreadStoppedReport, ToolDecision, TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport, TurnOutcome,
-        TurnStartedReport, Usage, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor,
-        deliver_input::Delivery, runner_report::Kind,
+        ThreadStoppedReport, ToolDecision, ToolRequest, TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport,
+        TurnOutcome, TurnStartedReport, Usage, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
     },
 };
 
@@ -285,6 +285,12 @@ impl Runner {
             _ => None,
         })
         .await
+    }
+
+    /// Asks whether a tool call may run and returns the next decision.
+    pub async fn ask(&mut self, call: ToolRequest) -> ToolDecision {
+        self.say(ToSupervisor::ToolRequest(call)).await;
+        self.decision().await
     }
 
     /// Returns the next decision on a tool call, of any thread.

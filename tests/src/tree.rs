@@ -191,6 +191,19 @@ impl Tree {
         self.spawn_with(self.request_under(parent, role)).await
     }
 
+    /// Spawns a worker below the root and runs its first turn.
+    pub async fn run_worker(&self, runner: &mut Runner) -> Attempt {
+        let worker = self.spawn("worker").await;
+        runner.run(&worker.id).await
+    }
+
+    /// Spawns a worker below the root, whose first turn completes.
+    pub async fn complete_worker(&self, runner: &mut Runner) -> Attempt {
+        let attempt = self.run_worker(runner).await;
+        runner.complete(&attempt, "done").await;
+        attempt
+    }
+
     /// Sends input to a thread and returns the thread.
     pub async fn send(&self, thread: &str, text: &str) -> Thread {
         self.try_send(input(thread, text)).await.unwrap()

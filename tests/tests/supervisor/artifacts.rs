@@ -7,7 +7,7 @@ use supervisor_core::ids::Digest;
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
     Artifact, ArtifactReport, ListArtifactsRequest, ListArtifactsResponse, PolicyGapReport, SpawnAgentRequest,
-    ToolRequest, attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
+    ToolRequest, event::Kind, runner_report::Kind as Report,
 };
 use troupe_tests::{
     client::Supervisor,
@@ -98,17 +98,14 @@ async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
 
 /// Waits until the supervisor has read all that the runner said before. A question is no report: it comes between no pieces.
 async fn heard(runner: &mut Runner, attempt: &Attempt) {
-    let request_id = String::from("heard");
-    runner
-        .say(ToSupervisor::ToolRequest(ToolRequest {
-            request_id,
-            thread_id: attempt.thread.clone(),
-            generation: attempt.generation,
-            tool: String::from("read_file"),
-            ..ToolRequest::default()
-        }))
-        .await;
-    runner.decision().await;
+    let call = ToolRequest {
+        request_id: String::from("heard"),
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        tool: String::from("read_file"),
+        ..ToolRequest::default()
+    };
+    runner.ask(call).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,8 +134,7 @@ async fn silent_runner_is_lost_after_one_lease() {
             ..hello(&format!("r{number}"))
         };
         let mut runner = Runner::greet_by(client, hello).await;
-        let worker = tree.spawn("worker").await.id;
-        runner.run(&worker).await;
+        let worker = tree.run_worker(&mut runner).await.thread;
         silent.push((tree, worker, runner));
     }
     for (tree, worker, _runner) in &silent {
@@ -158,10 +157,7 @@ async fn longest_idle_program_is_stopped_for_capacity() {
     let mut runner = Runner::attach_where(&pair, "r", |hello| hello.capacity = 2).await;
     let mut rested = Vec::new();
     for _ in 0..2 {
-        let worker = tree.spawn("worker").await.id;
-        let attempt = runner.run(&worker).await;
-        runner.complete(&attempt, "done").await;
-        rested.push(attempt);
+        rested.push(tree.complete_worker(&mut runner).await);
     }
     let third = tree.spawn("worker").await.id;
     let shutdown = runner.shutdown().await;

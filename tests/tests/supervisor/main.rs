@@ -67,8 +67,7 @@ async fn working() -> (Pair, Tree, Runner, String, Attempt) {
 /// Attaches a runner named "r" that runs a worker's first turn.
 async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
     let mut runner = Runner::attach(pair, "r").await;
-    let worker = tree.spawn("worker").await;
-    let attempt = runner.run(&worker.id).await;
+    let attempt = tree.run_worker(&mut runner).await;
     (runner, attempt)
 }
 

@@ -118,9 +118,7 @@ async fn session_is_passivated_after_its_webhook_deliveries() {
     pair.at_rest_but(0).await;
     let mut runner = Runner::attach(&pair, "r").await;
     for _ in 0..2 {
-        let worker = tree.spawn("worker").await.id;
-        let attempt = runner.run(&worker).await;
-        runner.complete(&attempt, "done").await;
+        let worker = tree.complete_worker(&mut runner).await.thread;
         for status in [500, 204] {
             assert_eq!(receiver.next(status).await.json()["thread_id"], worker.as_str());
         }

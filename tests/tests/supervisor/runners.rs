@@ -503,8 +503,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
             arguments_json: String::from("{}"),
             ..ToolRequest::default()
         };
-        runner.say(ToSupervisor::ToolRequest(question.clone())).await;
-        let decision = runner.decision().await;
+        let decision = runner.ask(question.clone()).await;
         assert_eq!(decision.request_id, question.request_id);
         assert_eq!(decision.allowed, allowed, "{decision:?}");
         assert!(decision.reason.contains(reason), "{decision:?}");

@@ -127,9 +127,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_telemetry_of_earlier_attempt_is_ignored() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, first) = working().await;
     let second = again(&tree, &mut runner, &first).await;
     let mut watch = tree.watch().await;
     let present = values(&second, "writing");
@@ -204,9 +202,7 @@ async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_is_kept_over_close_resume_loss_and_restart() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = runner.run(&worker).await;
+    let (mut pair, tree, mut runner, worker, first) = working().await;
     runner.complete_having_used(&first, tokens(1_000, 1)).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
 

@@ -193,8 +193,7 @@ async fn grant_covers_one_digest_of_redacted_arguments() {
     let asked = watch.approval().await;
     cluster.resolve(&asked.approval_id, true).await;
     assert!(cluster.runner.decision().await.allowed);
-    cluster.runner.say(ToSupervisor::ToolRequest(same)).await;
-    assert!(cluster.runner.decision().await.allowed, "the same call is granted");
+    assert!(cluster.runner.ask(same).await.allowed, "the same call is granted");
 
     cluster.runner.say(ToSupervisor::ToolRequest(other)).await;
     let second = watch.approval().await;
@@ -207,8 +206,7 @@ async fn grant_covers_one_digest_of_redacted_arguments() {
         arguments_sha256: String::from("A"),
         ..question(&cluster)
     };
-    cluster.runner.say(ToSupervisor::ToolRequest(malformed)).await;
-    let refused = cluster.runner.decision().await;
+    let refused = cluster.runner.ask(malformed).await;
     assert_eq!(
         refused.reason,
         "arguments_sha256 must be 64 lower-case hexadecimal digits or empty"
@@ -286,11 +284,9 @@ async fn call_too_large_to_show_is_denied_only_if_gated() {
         resolved_paths: vec![format!("{}/a", cluster.pair.project())],
         ..large.clone()
     };
-    cluster.runner.say(ToSupervisor::ToolRequest(ungated)).await;
-    let allowed = cluster.runner.decision().await;
+    let allowed = cluster.runner.ask(ungated).await;
     assert!(allowed.allowed, "{allowed:?}");
-    cluster.runner.say(ToSupervisor::ToolRequest(large)).await;
-    let denied = cluster.runner.decision().await;
+    let denied = cluster.runner.ask(large).await;
     assert!(
         !denied.allowed && denied.reason.contains("100000 bytes of arguments"),
         "{denied:?}"
@@ -325,8 +321,7 @@ async fn commands_in_planning_need_a_view_of_docs_only() {
             docs_only,
             ..question(&cluster)
         };
-        cluster.runner.say(ToSupervisor::ToolRequest(request)).await;
-        let decision = cluster.runner.decision().await;
+        let decision = cluster.runner.ask(request).await;
         assert_eq!(
             decision.allowed, allowed,
             "{enforces_workspace} {docs_only}: {decision:?}"
@@ -449,8 +444,7 @@ async fn oversized_call_fields_are_named() {
     ];
     for (call, what) in too_large {
         let request_id = call.request_id.clone();
-        cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
-        let refused = cluster.runner.decision().await;
+        let refused = cluster.runner.ask(call).await;
         assert_eq!((refused.request_id, refused.allowed), (request_id, false));
         let reason = format!("the tool call is too large to be decided: {what}");
         assert_eq!(refused.reason, reason);

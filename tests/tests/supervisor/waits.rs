@@ -137,8 +137,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
     let (_pair, tree, mut runner) = attached().await;
     let mut workers = Vec::new();
     for _ in 0..4 {
-        let worker = tree.spawn("worker").await.id;
-        workers.push(runner.run(&worker).await);
+        workers.push(tree.run_worker(&mut runner).await);
     }
     runner.complete(&workers[0], "one").await;
     runner.end(&workers[2], TurnOutcome::Interrupted, "two").await;
