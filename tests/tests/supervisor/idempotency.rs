@@ -201,31 +201,21 @@ async fn concurrently_created_session_works_at_once() {
     for round in 0..20 {
         let mut calls = JoinSet::new();
         for _ in 0..AT_ONCE {
-            let mut client = pair.operator();
+            let client = pair.operator();
             calls.spawn(async move {
                 let request = CreateSessionRequest {
                     request_id: format!("round {round}"),
                     ..CreateSessionRequest::default()
                 };
-                let session = client
-                    .create_session(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-                    .session
-                    .unwrap();
+                let tree = Tree::open(client, request).await;
                 // Each writer continues with its response, as a client does.
-                let request = SetThreadNoteRequest {
-                    thread_id: session.root_thread_id,
-                    thread_note: String::from("mine"),
-                    ..SetThreadNoteRequest::default()
-                };
-                client.set_thread_note(request).await.map(|_| session.session_id)
+                tree.note(&tree.root, "mine").await;
+                tree.session
             });
         }
         let answers = within("every answer", calls.join_all()).await;
-        let sessions: Result<BTreeSet<String>, _> = answers.into_iter().collect();
-        assert_eq!(sessions.unwrap().len(), 1, "round {round}");
+        let sessions: BTreeSet<String> = answers.into_iter().collect();
+        assert_eq!(sessions.len(), 1, "round {round}");
     }
 }
 

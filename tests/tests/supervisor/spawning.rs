@@ -57,12 +57,10 @@ fn own_child(role: &str) -> SpawnAgentRequest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_root_has_an_orchestrator_and_that_an_explorer() {
     let (pair, tree) = started().await;
-    let mut root = pair.with_token(&tree.root_token);
-    let answer = root.spawn_agent(own_child("orchestrator")).await.unwrap();
-    let orchestrator = Spawned::of(answer.into_inner());
-    let mut parent = pair.with_token(&orchestrator.token);
-    let answer = parent.spawn_agent(own_child("explorer")).await.unwrap();
-    let explorer = Spawned::of(answer.into_inner());
+    let by_root = tree.by(pair.with_token(&tree.root_token));
+    let orchestrator = by_root.spawn_with(own_child("orchestrator")).await;
+    let by_parent = tree.by(pair.with_token(&orchestrator.token));
+    let explorer = by_parent.spawn_with(own_child("explorer")).await;
 
     assert_eq!(orchestrator.thread.parent_thread_id, tree.root);
     assert_eq!(orchestrator.thread.depth, 1);
