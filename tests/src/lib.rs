@@ -36,12 +36,23 @@ pub mod watch;
 use std::{future::Future, time::Duration};
 
 use tokio::time::timeout;
+use tonic::{Response, Status};
 
 /// Maximum wait for any response or event on a busy machine. Only a failing test waits that long.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// An id that no session and no thread has.
 pub const UNKNOWN: &str = "01a1fc89-0902-7629-98ed-9dce17881f00";
+
+/// Waits for a call and returns its response.
+///
+/// # Panics
+///
+/// If the call is rejected, or takes longer than [`MAX_WAIT`]; `what` names the expected response.
+pub async fn accepted<T>(what: &str, call: impl Future<Output = Result<Response<T>, Status>>) -> T {
+    // On the heap: calls are large, and so would be the futures of the tests.
+    Box::pin(within(what, call)).await.unwrap().into_inner()
+}
 
 /// Waits for a future and returns its output.
 ///

@@ -24,3 +24,33 @@ pub fn refused<T: Debug>(answer: Result<T, Status>, code: Code, reason: Reason, 
     assert!(status.message().contains(text), "{:?} lacks {text:?}", status.message());
     status
 }
+
+/// Checks that a call was rejected with INVALID_ARGUMENT, as [`refused`].
+#[track_caller]
+pub fn invalid<T: Debug>(answer: Result<T, Status>, text: &str) -> Status {
+    refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text)
+}
+
+/// Checks that a call was rejected with NOT_PERMITTED, as [`refused`].
+#[track_caller]
+pub fn not_permitted<T: Debug>(answer: Result<T, Status>, text: &str) -> Status {
+    refused(answer, Code::PermissionDenied, Reason::NotPermitted, text)
+}
+
+/// Checks that a call was rejected with OUTSIDE_SUBTREE, as [`refused`].
+#[track_caller]
+pub fn outside_subtree<T: Debug>(answer: Result<T, Status>, text: &str) -> Status {
+    refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, text)
+}
+
+/// Checks that a call was rejected with the reason NOT_FOUND, as [`refused`].
+#[track_caller]
+pub fn not_found<T: Debug>(answer: Result<T, Status>, text: &str) -> Status {
+    refused(answer, Code::NotFound, Reason::NotFound, text)
+}
+
+/// Checks that a call was rejected with ILLEGAL_TRANSITION, as [`refused`].
+#[track_caller]
+pub fn illegal_transition<T: Debug>(answer: Result<T, Status>, text: &str) -> Status {
+    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text)
+}

@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use troupe_proto::supervisor::v1::{
-    AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind, RunnerReport,
-    RunnerWelcome, RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread, ThreadStoppedReport,
-    TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport, TurnOutcome, TurnStartedReport,
-    attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
-    runner_report::Kind,
+use troupe_proto::{
+    common::v1::BlockKind,
+    supervisor::v1::{
+        AttachRequest, AttachResponse, HeldThread, InterruptTurn, RunnerHeartbeat, RunnerHello, RunnerKind,
+        RunnerReport, RunnerWelcome, RunningInput, ShutdownThread, StartRefusal, StartRefused, StartThread,
+        ThreadStoppedReport, ToolDecision, ToolRequest, TranscriptBatch, TranscriptEntry, Turn, TurnEndedReport,
+        TurnOutcome, TurnStartedReport, Usage, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, deliver_input::Delivery, runner_report::Kind,
+    },
 };
 
 use crate::{
@@ -78,6 +81,13 @@ impl Runner {
     /// Attaches a runner with all capabilities and without threads.
     pub async fn attach(pair: &Pair, id: &str) -> Self {
         Self::greet(pair, hello(id)).await
+    }
+
+    /// Attaches with a hello that `change` has changed.
+    pub async fn attach_where(pair: &Pair, id: &str, change: impl FnOnce(&mut RunnerHello)) -> Self {
+        let mut hello = hello(id);
+        change(&mut hello);
+        Self::greet(pair, hello).await
     }
 
     /// Attaches with this hello.
@@ -277,6 +287,21 @@ impl Runner {
         .await
     }
 
+    /// Asks whether a tool call may run and returns the next decision.
+    pub async fn ask(&mut self, call: ToolRequest) -> ToolDecision {
+        self.say(ToSupervisor::ToolRequest(call)).await;
+        self.decision().await
+    }
+
+    /// Returns the next decision on a tool call, of any thread.
+    pub async fn decision(&mut self) -> ToolDecision {
+        self.next("a decision", |message| match message {
+            FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
+            _ => None,
+        })
+        .await
+    }
+
     /// Returns the number of unread requests to stop a program.
     #[must_use]
     pub fn unread_shutdowns(&self) -> usize {
@@ -300,7 +325,13 @@ impl Runner {
 
     /// Receives a thread's start and begins its first turn.
     pub async fn run(&mut self, thread: &str) -> Attempt {
-        let attempt = Attempt::of(&self.start_of(thread).await);
+        let start = self.start_of(thread).await;
+        self.begin_start(&start).await
+    }
+
+    /// Begins the turn of a start and returns the attempt.
+    pub async fn begin_start(&mut self, start: &StartThread) -> Attempt {
+        let attempt = Attempt::of(start);
         self.begin(&attempt).await;
         attempt
     }
@@ -325,6 +356,17 @@ impl Runner {
         self.end(attempt, TurnOutcome::Completed, message).await;
     }
 
+    /// Reports that an attempt's turn completed, and what the attempt has used by then.
+    pub async fn complete_having_used(&mut self, attempt: &Attempt, usage: Usage) {
+        let report = TurnEndedReport {
+            turn: attempt.turn,
+            outcome: TurnOutcome::Completed.into(),
+            usage: Some(usage),
+            ..TurnEndedReport::default()
+        };
+        self.report(attempt, Kind::TurnEnded(report)).await;
+    }
+
     /// Reports that an attempt's turn ended.
     pub async fn end(&mut self, attempt: &Attempt, outcome: TurnOutcome, message: &str) {
         self.report(attempt, ended(attempt, outcome, message)).await;
@@ -337,6 +379,12 @@ impl Runner {
             killed: false,
         };
         self.report(attempt, Kind::Stopped(stopped)).await;
+    }
+
+    /// Receives the next request to stop a program and reports that this attempt's program has ended.
+    pub async fn stop_as_asked(&mut self, attempt: &Attempt) {
+        self.shutdown().await;
+        self.stop(attempt).await;
     }
 
     /// Rejects the start of an attempt.
@@ -420,6 +468,23 @@ impl Runner {
         .await;
         self.unread.into()
     }
+}
+
+/// Returns the text of a turn's block.
+///
+/// # Panics
+///
+/// If the turn has no block of that kind.
+#[must_use]
+pub fn text(turn: &Turn, kind: BlockKind) -> &str {
+    let block = turn.blocks.iter().find(|block| block.kind() == kind);
+    &block.unwrap().text
+}
+
+/// Returns the text of a turn's task.
+#[must_use]
+pub fn task(turn: &Turn) -> &str {
+    text(turn, BlockKind::Task)
 }
 
 /// Returns the report of an ended turn.

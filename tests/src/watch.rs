@@ -9,7 +9,7 @@ use troupe_proto::{
     },
 };
 
-use crate::{client::Supervisor, refusal::refused, within};
+use crate::{client::Supervisor, events::name, refusal::refused, within};
 
 /// An open stream of WatchThreads.
 #[derive(Debug)]
@@ -155,6 +155,17 @@ impl Watch {
                 return events;
             }
         }
+    }
+
+    /// Returns the events up to and including the first one of this kind, such as `ThreadClosed`.
+    pub async fn until_kind(&mut self, kind: &str) -> Vec<Event> {
+        self.until(|event| name(event) == kind).await
+    }
+
+    /// Returns the events up to and including the first one of this kind of a thread.
+    pub async fn until_kind_of(&mut self, thread: &str, kind: &str) -> Vec<Event> {
+        self.until(|event| event.thread_id == thread && name(event) == kind)
+            .await
     }
 
     /// Returns the events up to a sequence.

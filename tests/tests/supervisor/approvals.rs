@@ -7,19 +7,18 @@ use troupe_proto::{
     common::v1::{EdgeManagement, Scope},
     reason::Reason,
     supervisor::v1::{
-        Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, CreateSessionRequest, GetThreadRequest,
-        ListApprovalsRequest, ResolveApprovalRequest, SpawnAgentRequest, StatusKind, UpdateSessionRequest,
-        WatchThreadsRequest, event::Kind,
+        Approval, ApprovalDecision, ApprovalKind, ApprovalTimeoutAction, ListApprovalsRequest, ResolveApprovalRequest,
+        SpawnAgentRequest, StatusKind,
     },
 };
 use troupe_tests::{
+    accepted,
     client::Supervisor,
     events::{about, names, statuses},
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{illegal_transition, invalid, not_permitted, refused},
     runner::Runner,
     tree::{Spawned, Tree, kind},
-    watch::Watch,
     within,
 };
 
@@ -28,7 +27,7 @@ const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
 /// Writes that graph template to the project. A spawn by it awaits an operator.
-pub(crate) fn write_lead(pair: &Pair) {
+fn write_lead(pair: &Pair) {
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
     fs::write(templates.join("lead.md"), LEAD).unwrap();
@@ -42,8 +41,13 @@ pub(crate) fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
     }
 }
 
-async fn spawn(tree: &Tree, request: SpawnAgentRequest) -> Spawned {
-    Spawned::of(tree.try_spawn(request).await.unwrap())
+/// Starts a pair with a session and a thread of that graph template.
+pub(crate) async fn led() -> (Pair, Tree, Spawned) {
+    let pair = Pair::start().await;
+    write_lead(&pair);
+    let tree = pair.tree().await;
+    let lead = tree.spawn_with(node(&tree, "lead")).await;
+    (pair, tree, lead)
 }
 
 /// A spawn of that graph template as a thread asks for it.
@@ -68,17 +72,13 @@ async fn listed(mut client: Supervisor, request: ListApprovalsRequest) -> Vec<Ap
     answer.unwrap().into_inner().approvals
 }
 
-async fn approvals(tree: &Tree, include_resolved: bool) -> Vec<Approval> {
+async fn resolved_too(tree: &Tree) -> Vec<Approval> {
     let request = ListApprovalsRequest {
         session_id: tree.session.clone(),
-        include_resolved,
+        include_resolved: true,
         ..ListApprovalsRequest::default()
     };
     listed(tree.client(), request).await
-}
-
-async fn pending(tree: &Tree) -> Vec<Approval> {
-    approvals(tree, false).await
 }
 
 fn decision(tree: &Tree, approval: &Approval, grant: bool) -> ResolveApprovalRequest {
@@ -98,17 +98,14 @@ async fn decide(tree: &Tree, request: ResolveApprovalRequest) -> Approval {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_by_project_template_awaits_operator() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
+    let (pair, tree, lead) = led().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let beside = tree.spawn("worker").await;
-    let lead = spawn(&tree, node(&tree, "lead")).await;
     assert_eq!(lead.thread.source.as_ref().unwrap().scope(), Scope::Project);
     let child = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&child.thread), StatusKind::AwaitingApproval);
 
-    let waiting = pending(&tree).await;
+    let waiting = tree.pending_approvals().await;
     let approval = &waiting[0];
     let digest = child.thread.source.clone().unwrap().digest;
     let subject = format!(
@@ -125,43 +122,30 @@ async fn spawn_by_project_template_awaits_operator() {
     // Threads see what is below them, viewers everything.
     let own = ListApprovalsRequest::default();
     assert_eq!(listed(pair.with_token(&lead.token), own.clone()).await, waiting);
-    assert!(listed(pair.with_token(&beside.token), own.clone()).await.is_empty());
-    let of_session = ListApprovalsRequest {
-        session_id: tree.session.clone(),
-        ..own
-    };
-    assert_eq!(listed(pair.with_token(VIEWER), of_session).await, waiting);
+    assert!(listed(pair.with_token(&beside.token), own).await.is_empty());
+    let by_viewer = tree.by(pair.with_token(VIEWER));
+    assert_eq!(by_viewer.pending_approvals().await, waiting);
     assert_eq!(tree.watch().await.whole_snapshot().await.approvals, waiting);
-    let elsewhere = WatchThreadsRequest {
-        thread_id: beside.id.clone(),
-        ..tree.watch_request()
-    };
-    let elsewhere = Watch::open(&tree.client(), elsewhere).await.whole_snapshot().await;
+    let mut elsewhere = tree.watch_where(|watch| watch.thread_id = beside.id.clone()).await;
+    let elsewhere = elsewhere.whole_snapshot().await;
     assert!(elsewhere.approvals.is_empty(), "outside of the subtree");
 
     // Until then it can do nothing, but it can receive input.
-    let itself = GetThreadRequest {
-        thread_id: child.id.clone(),
-        ..GetThreadRequest::default()
-    };
-    refused(
-        pair.with_token(&child.token).get_thread(itself.clone()).await,
-        Code::PermissionDenied,
-        Reason::NotPermitted,
-        "waits for an operator's approval",
-    );
+    let by_itself = tree.by(pair.with_token(&child.token));
+    let answer = by_itself.try_thread(&child.id).await;
+    not_permitted(answer, "waits for an operator's approval");
     let told = tree.send(&child.id, "and this").await;
     assert_eq!(kind(&told), StatusKind::AwaitingApproval);
 
-    let granted = decide(&tree, decision(&tree, approval, true)).await;
+    let granted = tree.resolve(&approval.approval_id, true, "I said so").await;
     assert_eq!(granted.decision(), ApprovalDecision::Granted);
     assert_eq!(
         (granted.decided_by.as_str(), granted.reason.as_str()),
         ("operator:tester", "I said so")
     );
     runner.start_of(&child.id).await;
-    pair.with_token(&child.token).get_thread(itself).await.unwrap();
-    assert!(pending(&tree).await.is_empty());
+    by_itself.thread(&child.id).await;
+    assert!(tree.pending_approvals().await.is_empty());
     assert!(tree.watch().await.whole_snapshot().await.approvals.is_empty());
 
     let log = tree.log().await;
@@ -180,12 +164,9 @@ async fn spawn_by_project_template_awaits_operator() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_is_made_once() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let (pair, tree, lead) = led().await;
     spawn_by(&pair, &lead, own_node("planner")).await;
-    let approval = pending(&tree).await.remove(0);
+    let approval = tree.pending_approvals().await.remove(0);
     let request = ResolveApprovalRequest {
         request_id: String::from("once"),
         ..decision(&tree, &approval, true)
@@ -193,27 +174,21 @@ async fn a_decision_is_made_once() {
     let granted = decide(&tree, request.clone()).await;
     let head = tree.head().await;
     assert_eq!(decide(&tree, request.clone()).await, granted, "a retry");
-    refused(
-        tree.client()
-            .resolve_approval(ResolveApprovalRequest {
-                grant: false,
-                ..request
-            })
-            .await,
-        Code::AlreadyExists,
-        Reason::RequestIdReused,
-        "once",
-    );
+    let answer = tree
+        .client()
+        .resolve_approval(ResolveApprovalRequest {
+            grant: false,
+            ..request
+        })
+        .await;
+    refused(answer, Code::AlreadyExists, Reason::RequestIdReused, "once");
     for grant in [true, false] {
-        refused(
-            tree.client().resolve_approval(decision(&tree, &approval, grant)).await,
-            Code::FailedPrecondition,
-            Reason::IllegalTransition,
-            "was decided before: granted by operator:tester; a decision is final",
-        );
+        let answer = tree.client().resolve_approval(decision(&tree, &approval, grant)).await;
+        let text = "was decided before: granted by operator:tester; a decision is final";
+        illegal_transition(answer, text);
     }
     assert_eq!(tree.head().await, head);
-    assert_eq!(approvals(&tree, true).await, [granted]);
+    assert_eq!(resolved_too(&tree).await, [granted]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,24 +196,22 @@ async fn session_sets_time_for_decisions() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let opened = async |seconds, action: ApprovalTimeoutAction| {
-        let request = CreateSessionRequest {
-            approval_timeout: Some(prost_types::Duration { seconds, nanos: 0 }),
-            on_approval_timeout: action.into(),
-            ..CreateSessionRequest::default()
-        };
-        let tree = pair.tree_with(request).await;
-        let lead = spawn(&tree, node(&tree, "lead")).await;
+        let tree = pair
+            .tree_where(|session| {
+                session.approval_timeout = Some(prost_types::Duration { seconds, nanos: 0 });
+                session.on_approval_timeout = action.into();
+            })
+            .await;
+        let lead = tree.spawn_with(node(&tree, "lead")).await;
         let asked = spawn_by(&pair, &lead, own_node("lead")).await;
-        let listed = pending(&tree).await;
+        let listed = tree.pending_approvals().await;
         (tree, asked.id, listed[0].clone())
     };
     let (tree, asked, waiting) = opened(1, ApprovalTimeoutAction::Deny).await;
     assert_eq!(tree.now().await.approval_timeout.map(|span| span.seconds), Some(1));
     let mut watch = tree.watch_after(0).await;
-    watch
-        .until(|event| event.thread_id == asked && matches!(event.kind, Some(Kind::ThreadClosed(_))))
-        .await;
-    let expired = approvals(&tree, true).await;
+    watch.until_kind_of(&asked, "ThreadClosed").await;
+    let expired = resolved_too(&tree).await;
     assert_eq!(
         (&expired[0].approval_id, expired[0].decision()),
         (&waiting.approval_id, ApprovalDecision::Expired)
@@ -255,35 +228,29 @@ async fn session_settings_say_which_nodes_may_spawn() {
     let mut pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair
-        .tree_with(CreateSessionRequest {
-            orchestrators: vec![String::from("lead")],
-            ..CreateSessionRequest::default()
-        })
+        .tree_where(|session| session.orchestrators = vec![String::from("lead")])
         .await;
     let session = tree.now().await;
     assert_eq!(session.orchestrators, ["lead"]);
     assert_eq!(session.edge_management(), EdgeManagement::All);
-    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let lead = tree.spawn_with(node(&tree, "lead")).await;
     let planner = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&planner.thread), StatusKind::PendingInit);
 
-    let narrow = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        replace_orchestrators: true,
-        edge_management: Some(EdgeManagement::Self_.into()),
-        ..UpdateSessionRequest::default()
-    };
-    let updated = within("the answer to an update", tree.client().update_session(narrow)).await;
-    let updated = updated.unwrap().into_inner().session.unwrap();
+    let updated = tree
+        .update(|session| {
+            session.replace_orchestrators = true;
+            session.edge_management = Some(EdgeManagement::Self_.into());
+        })
+        .await;
     assert!(updated.orchestrators.is_empty());
     assert_eq!(updated.edge_management(), EdgeManagement::Self_);
     let planner = spawn_by(&pair, &lead, own_node("planner")).await;
     assert_eq!(kind(&planner.thread), StatusKind::AwaitingApproval);
 
-    let waiting = pending(&tree).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    assert_eq!(pending(&tree).await, waiting);
+    let waiting = tree.pending_approvals().await;
+    let tree = tree.after_restart(&mut pair).await;
+    assert_eq!(tree.pending_approvals().await, waiting);
     assert_eq!(tree.now().await.edge_management(), EdgeManagement::Self_);
 }
 
@@ -303,27 +270,22 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
         (&[], EdgeManagement::None, EdgeManagement::None),
         (&[], EdgeManagement::Self_, EdgeManagement::Self_),
     ] {
-        let spawned = spawn(&tree, narrowed(capabilities, edges)).await;
+        let spawned = tree.spawn_with(narrowed(capabilities, edges)).await;
         assert_eq!(spawned.thread.edge_management(), expected, "{capabilities:?} {edges:?}");
     }
-    refused(
-        tree.try_spawn(narrowed(&["delegate", "fly"], EdgeManagement::Unspecified))
-            .await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "capability \"fly\" is not declared by \"orchestrator\"; it declares: edge_management_all, spawn_nodes",
-    );
+    let answer = tree
+        .try_spawn(narrowed(&["delegate", "fly"], EdgeManagement::Unspecified))
+        .await;
+    let text = "capability \"fly\" is not declared by \"orchestrator\"; it declares: edge_management_all, spawn_nodes";
+    invalid(answer, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_pages_are_stable_while_approvals_resolve() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = spawn(&tree, node(&tree, "lead")).await;
+    let (pair, tree, lead) = led().await;
     let first = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let second = spawn_by(&pair, &lead, own_node("planner")).await.id;
-    let waiting = pending(&tree).await;
+    let waiting = tree.pending_approvals().await;
     let asked: Vec<&String> = waiting.iter().map(|approval| &approval.thread_id).collect();
     assert_eq!(asked, [&first, &second], "oldest first");
     let mut page_token = String::new();
@@ -334,11 +296,10 @@ async fn approval_pages_are_stable_while_approvals_resolve() {
             page_token,
             ..ListApprovalsRequest::default()
         };
-        let page = within("a page of approvals", tree.client().list_approvals(request)).await;
-        let page = page.unwrap().into_inner();
+        let page = accepted("a page of approvals", tree.client().list_approvals(request)).await;
         assert_eq!(page.approvals, std::slice::from_ref(approval));
         page_token = page.next_page_token;
-        decide(&tree, decision(&tree, approval, false)).await;
+        tree.resolve(&approval.approval_id, false, "I said so").await;
     }
     assert_eq!(page_token, "");
 }

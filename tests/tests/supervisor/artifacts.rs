@@ -4,27 +4,23 @@ use std::slice;
 
 use prost::bytes::Bytes;
 use supervisor_core::ids::Digest;
-use tonic::{Code, Status};
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{
-        Artifact, ArtifactReport, ListArtifactsRequest, ListArtifactsResponse, PolicyGapReport, SpawnAgentRequest,
-        ToolRequest, attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, event::Kind,
-        runner_report::Kind as Report,
-    },
+use tonic::Status;
+use troupe_proto::supervisor::v1::{
+    Artifact, ArtifactReport, ListArtifactsRequest, ListArtifactsResponse, PolicyGapReport, SpawnAgentRequest,
+    ToolRequest, event::Kind, runner_report::Kind as Report,
 };
 use troupe_tests::{
     client::Supervisor,
     content::read,
     events::about,
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{invalid, not_found, not_permitted, outside_subtree},
     runner::{Attempt, Runner},
     tree::{Spawned, Tree},
     within,
 };
 
-use crate::attached;
+use crate::working;
 
 const MIB: usize = 1024 * 1024;
 
@@ -84,17 +80,13 @@ fn of_thread(thread: &str) -> ListArtifactsRequest {
     }
 }
 
-async fn artifacts(tree: &Tree, thread: &str) -> Vec<Artifact> {
-    page(&tree.client(), of_thread(thread), 0, "").await.unwrap().artifacts
-}
-
 fn sum(artifact: &Artifact) -> &str {
     &artifact.content.as_ref().unwrap().digest
 }
 
 /// What the only artifact of a thread holds.
 async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
-    let found = artifacts(tree, thread).await;
+    let found = tree.artifacts(thread).await;
     let [artifact] = &found[..] else {
         panic!("one artifact, not {found:?}");
     };
@@ -106,35 +98,19 @@ async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
 
 /// Waits until the supervisor has read all that the runner said before. A question is no report: it comes between no pieces.
 async fn heard(runner: &mut Runner, attempt: &Attempt) {
-    let request_id = String::from("heard");
-    runner
-        .say(ToSupervisor::ToolRequest(ToolRequest {
-            request_id,
-            thread_id: attempt.thread.clone(),
-            generation: attempt.generation,
-            tool: String::from("read_file"),
-            ..ToolRequest::default()
-        }))
-        .await;
-    runner
-        .next("a decision", |message| match message {
-            FromSupervisor::ToolDecision(_) => Some(()),
-            _ => None,
-        })
-        .await;
-}
-
-/// A running worker, whose first report said so.
-async fn running() -> (Pair, Tree, String, Runner, Attempt) {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    (pair, tree, worker, runner, attempt)
+    let call = ToolRequest {
+        request_id: String::from("heard"),
+        thread_id: attempt.thread.clone(),
+        generation: attempt.generation,
+        tool: String::from("read_file"),
+        ..ToolRequest::default()
+    };
+    runner.ask(call).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifact_of_one_report_is_stored_with_its_turn() {
-    let (_pair, tree, worker, mut runner, attempt) = running().await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     // The acknowledgement keeps the runner from sending an artifact of an unknown turn again.
     for turn in [0, 2, u32::MAX] {
         let made = ArtifactReport { turn, ..piece("never") };
@@ -142,7 +118,7 @@ async fn artifact_of_one_report_is_stored_with_its_turn() {
     }
     runner.report(&attempt, Report::Artifact(piece("found it"))).await;
 
-    let found = artifacts(&tree, &worker).await;
+    let found = tree.artifacts(&worker).await;
     assert_eq!(found.len(), 1);
     let artifact = &found[0];
     assert_eq!((&artifact.thread_id, artifact.turn), (&worker, 1));
@@ -162,7 +138,7 @@ async fn artifact_of_one_report_is_stored_with_its_turn() {
         ..piece("")
     };
     runner.report(&attempt, Report::Artifact(long)).await;
-    let empty = artifacts(&tree, &worker).await.pop().unwrap();
+    let empty = tree.artifacts(&worker).await.pop().unwrap();
     assert_eq!(read(&tree.client(), &tree.session, sum(&empty)).await.unwrap(), b"");
     assert_eq!(empty.name, format!("a[31m{}", "é".repeat(125)), "at most 256 bytes");
     assert_eq!((empty.kind, empty.media_type), ("k".repeat(64), "m".repeat(128)));
@@ -170,11 +146,11 @@ async fn artifact_of_one_report_is_stored_with_its_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reattached_runner_resends_every_piece() {
-    let (pair, tree, worker, mut runner, attempt) = running().await;
+    let (pair, tree, mut runner, worker, attempt) = working().await;
     runner.send_report(&attempt, 2, first("one, ")).await;
     runner.send_report(&attempt, 3, middle("two, ")).await;
     heard(&mut runner, &attempt).await;
-    assert!(artifacts(&tree, &worker).await.is_empty(), "nothing half is stored");
+    assert!(tree.artifacts(&worker).await.is_empty(), "nothing half is stored");
 
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     let verdict = &runner.welcome().threads[0];
@@ -198,26 +174,26 @@ async fn reattached_runner_resends_every_piece() {
     runner.send_report(&attempt, 2, first("one, ")).await;
     runner.send_report(&attempt, 3, middle("two, ")).await;
     runner.report_as(&attempt, 4, last("three")).await;
-    assert_eq!(artifacts(&tree, &worker).await.len(), 1);
+    assert_eq!(tree.artifacts(&worker).await.len(), 1);
 
     // The end alone, after the beginning went to another stream, makes nothing.
     runner.send_report(&attempt, 5, first("four, ")).await;
     heard(&mut runner, &attempt).await;
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     runner.report_as(&attempt, 6, last("five")).await;
-    assert_eq!(artifacts(&tree, &worker).await.len(), 1);
+    assert_eq!(tree.artifacts(&worker).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
-    let (_pair, tree, worker, mut runner, attempt) = running().await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     let gap = PolicyGapReport {
         gap: String::from("it may write"),
     };
     runner.send_report(&attempt, 2, first("one, ")).await;
     runner.report_as(&attempt, 3, Report::PolicyGap(gap)).await;
     runner.report_as(&attempt, 4, last("two")).await;
-    assert!(artifacts(&tree, &worker).await.is_empty());
+    assert!(tree.artifacts(&worker).await.is_empty());
 
     // So does an artifact of its own.
     runner.send_report(&attempt, 5, first("one, ")).await;
@@ -228,7 +204,7 @@ async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn artifact_above_16_mib_is_dropped() {
-    let (_pair, tree, worker, mut runner, attempt) = running().await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     let part = |number: u8| Bytes::from(vec![number; 2 * MIB]);
 
     runner.send_report(&attempt, 2, first(part(1))).await;
@@ -252,7 +228,7 @@ async fn artifact_above_16_mib_is_dropped() {
     runner
         .report_as(&attempt, 19, Report::Artifact(piece("the next")))
         .await;
-    let found = artifacts(&tree, &worker).await;
+    let found = tree.artifacts(&worker).await;
     let sizes: Vec<u64> = found
         .iter()
         .map(|artifact| artifact.content.as_ref().unwrap().size)
@@ -279,7 +255,7 @@ impl Branches {
             message: Some(String::from("the child's own task")),
             ..tree.request_under(&a.id, "worker")
         };
-        let child = Spawned::of(tree.try_spawn(request).await.unwrap());
+        let child = tree.spawn_with(request).await;
         let b = tree.spawn("orchestrator").await;
         let mut attempts = Vec::new();
         for (thread, name) in [(&a, "a"), (&child, "child"), (&b, "b")] {
@@ -341,12 +317,7 @@ async fn artifacts_are_listed_within_the_subtree() {
         (vec!["a"], vec!["child"])
     );
     let answer = page(&by_b, all(), 1, &one.next_page_token).await;
-    refused(
-        answer,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "start again without it",
-    );
+    invalid(answer, "start again without it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -365,7 +336,7 @@ async fn content_is_readable_only_within_the_subtree() {
     let (by_a, by_b) = (pair.with_token(&a.token), pair.with_token(&b.token));
     let (operator, viewer) = (tree.client(), pair.with_token(VIEWER));
 
-    let made = artifacts(&tree, &child.id).await;
+    let made = tree.artifacts(&child.id).await;
     let log = about(&tree.log().await, &child.id);
     let input = log.iter().find_map(|event| match &event.kind {
         Some(Kind::ThreadSpawned(spawned)) => spawned.input.as_ref(),
@@ -381,18 +352,13 @@ async fn content_is_readable_only_within_the_subtree() {
         let whole = read(&operator, &tree.session, digest).await.unwrap();
         assert_eq!(read(&by_a, "", digest).await.unwrap(), whole);
         let answer = read(&by_b, "", digest).await;
-        refused(
-            answer,
-            Code::NotFound,
-            Reason::NotFound,
-            &format!("content {digest} not found"),
-        );
+        not_found(answer, &format!("content {digest} not found"));
         let answer = read(&viewer, &tree.session, digest).await;
         if is_artifact {
             assert_eq!(answer.unwrap(), whole);
         } else {
             let text = "viewers read the contents of artifacts only";
-            refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
+            not_permitted(answer, text);
         }
     }
     let digest = of_child[2].0;
@@ -402,27 +368,17 @@ async fn content_is_readable_only_within_the_subtree() {
     let nothing = "0".repeat(64);
     for client in [&operator, &viewer, &by_a, &by_b] {
         let answer = read(client, &tree.session, &nothing).await;
-        refused(
-            answer,
-            Code::NotFound,
-            Reason::NotFound,
-            &format!("content {nothing} not found"),
-        );
+        not_found(answer, &format!("content {nothing} not found"));
     }
     // Content belongs to its session.
     let elsewhere = pair.tree().await;
     let answer = read(&elsewhere.client(), &elsewhere.session, digest).await;
-    refused(answer, Code::NotFound, Reason::NotFound, "not found");
+    not_found(answer, "not found");
     let answer = read(&by_a, &elsewhere.session, digest).await;
-    refused(
-        answer,
-        Code::PermissionDenied,
-        Reason::OutsideSubtree,
-        "outside your subtree",
-    );
+    outside_subtree(answer, "outside your subtree");
     for malformed in [String::new(), "0".repeat(63), "g".repeat(64), "A".repeat(64)] {
         let answer = read(&by_a, "", &malformed).await;
         let text = "expected a SHA-256 of 64 lower-case hexadecimal digits";
-        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+        invalid(answer, text);
     }
 }

@@ -7,18 +7,16 @@ use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        Budget, ConditionKind, CreateSessionRequest, Event, GetQuotaRequest, Quota, SendInputRequest,
-        SpawnAgentRequest, StatusKind, Telemetry, Thread, TurnOutcome, UpdateThreadBudgetRequest,
-        UpdateThreadBudgetResponse, Usage, attach_request::Message, event::Kind,
+        Budget, ConditionKind, Event, SpawnAgentRequest, StatusKind, Telemetry, Thread, TurnOutcome,
+        UpdateThreadBudgetRequest, UpdateThreadBudgetResponse, Usage, attach_request::Message, event::Kind,
     },
 };
 use troupe_tests::{
     client::Supervisor,
-    events::{about, names},
     pair::Pair,
-    refusal::refused,
+    refusal::{not_permitted, refused},
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree, has, kind},
+    tree::{Spawned, Tree, condition, has, input, kind},
     within,
 };
 
@@ -39,7 +37,7 @@ fn request(tree: &Tree, budget: Budget) -> SpawnAgentRequest {
 }
 
 async fn spawn(tree: &Tree, budget: Budget) -> Spawned {
-    Spawned::of(tree.try_spawn(request(tree, budget)).await.unwrap())
+    tree.spawn_with(request(tree, budget)).await
 }
 
 async fn give(
@@ -54,25 +52,6 @@ async fn give(
     };
     let answer = within("the answer to a budget", client.update_thread_budget(request)).await;
     answer.map(tonic::Response::into_inner)
-}
-
-async fn quota(tree: &Tree, thread: &str) -> Quota {
-    let request = GetQuotaRequest {
-        thread_id: thread.to_owned(),
-        ..GetQuotaRequest::default()
-    };
-    let answer = within("a quota", tree.client().get_quota(request)).await;
-    answer.unwrap().into_inner().quota.unwrap()
-}
-
-async fn send(mut client: Supervisor, thread: &str) -> Result<Thread, tonic::Status> {
-    let request = SendInputRequest {
-        thread_id: thread.to_owned(),
-        message: Some(String::from("go on")),
-        ..SendInputRequest::default()
-    };
-    let answer = within("the answer to an input", client.send_input(request)).await?;
-    Ok(answer.into_inner().thread.unwrap())
 }
 
 /// The runner tells what an attempt has used so far.
@@ -92,15 +71,8 @@ async fn tell(runner: &Runner, attempt: &Attempt, tokens: u64) {
 }
 
 fn why(thread: &Thread) -> &str {
-    let condition = thread
-        .conditions
-        .iter()
-        .find(|condition| condition.kind() == ConditionKind::BudgetExhausted);
-    &condition.expect("its budget is spent").reason
-}
-
-async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
-    names(&about(&tree.log().await, thread))
+    let spent = condition(thread, ConditionKind::BudgetExhausted);
+    &spent.expect("its budget is spent").reason
 }
 
 /// A pair whose supervisor knows a price for the model `priced`: two millionths for an input token.
@@ -145,7 +117,7 @@ async fn cost_budget_stops_turn_by_telemetry() {
     let thread = tree.thread(&worker).await;
     assert_eq!(why(&thread), "cost 0.002 of 0.002");
     runner.end(&attempt, TurnOutcome::Interrupted, "").await;
-    let quota = quota(&tree, &worker).await;
+    let quota = tree.quota(&worker).await;
     let used = quota.thread_usage.unwrap();
     assert_eq!((used.cost_micros, used.unpriced_tokens), (2_000, 0));
     assert_eq!(quota.usage.unwrap().cost_micros, 2_000, "the session's sum");
@@ -173,7 +145,7 @@ async fn token_budget_stops_turn_by_telemetry() {
     );
     runner.end(&attempt, TurnOutcome::Interrupted, "").await;
     assert_eq!(
-        lived(&tree, &worker).await,
+        tree.lived(&worker).await,
         [
             "ThreadSpawned",
             "ThreadPlaced",
@@ -186,12 +158,9 @@ async fn token_budget_stops_turn_by_telemetry() {
         ],
         "600 were no reason to write anything down"
     );
-    refused(
-        send(tree.client(), &worker).await,
-        Code::ResourceExhausted,
-        Reason::BudgetExhausted,
-        "raise it with UpdateThreadBudget",
-    );
+    let answer = tree.try_send(input(&worker, "go on")).await;
+    let text = "raise it with UpdateThreadBudget";
+    refused(answer, Code::ResourceExhausted, Reason::BudgetExhausted, text);
 
     let two_turns = Budget {
         turns: 2,
@@ -201,10 +170,7 @@ async fn token_budget_stops_turn_by_telemetry() {
     let thread = raised.thread.unwrap();
     assert_eq!(thread.budget, Some(two_turns));
     assert!(!has(&thread, ConditionKind::BudgetExhausted));
-    assert_eq!(
-        kind(&send(tree.client(), &worker).await.unwrap()),
-        StatusKind::PendingInit
-    );
+    assert_eq!(kind(&tree.send(&worker, "go on").await), StatusKind::PendingInit);
     let turn = runner.turn_of(&attempt).await;
     let second = Attempt {
         turn: turn.turn,
@@ -214,9 +180,8 @@ async fn token_budget_stops_turn_by_telemetry() {
     runner.complete(&second, "done").await;
     assert_eq!(tree.status(&worker).await, StatusKind::Completed);
 
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    let spent = quota(&tree, &worker).await.thread_usage.unwrap();
+    let tree = tree.after_restart(&mut pair).await;
+    let spent = tree.quota(&worker).await.thread_usage.unwrap();
     assert_eq!((spent.input_tokens, spent.turns), (1_000, 2));
     assert_eq!(why(&tree.thread(&worker).await), "turns 2 of 2");
 }
@@ -240,24 +205,16 @@ async fn wall_time_budget_stops_turn_of_silent_runner() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_budget_limits_its_threads() {
     let pair = Pair::start().await;
-    let tree = pair
-        .tree_with(CreateSessionRequest {
-            budget: Some(tokens(1_000)),
-            ..CreateSessionRequest::default()
-        })
-        .await;
+    let tree = pair.tree_where(|session| session.budget = Some(tokens(1_000))).await;
     assert_eq!(tree.now().await.budget, Some(tokens(1_000)));
     let worker = spawn(&tree, tokens(600)).await;
     let too_much = || request(&tree, tokens(401));
-    refused(
-        tree.try_spawn(too_much()).await,
-        Code::InvalidArgument,
-        Reason::LimitExceeded,
-        "ask for at most 400",
-    );
+    let answer = tree.try_spawn(too_much()).await;
+    let text = "ask for at most 400";
+    refused(answer, Code::InvalidArgument, Reason::LimitExceeded, text);
     tree.try_spawn(request(&tree, tokens(400))).await.unwrap();
 
-    let of_worker = quota(&tree, &worker.id).await;
+    let of_worker = tree.quota(&worker.id).await;
     assert_eq!(
         (of_worker.budget, of_worker.thread_budget),
         (Some(tokens(1_000)), Some(tokens(600)))
@@ -265,12 +222,8 @@ async fn session_budget_limits_its_threads() {
     assert_eq!((of_worker.active_threads, of_worker.queued_threads), (2, 0));
 
     let by_worker = pair.with_token(&worker.token);
-    refused(
-        give(by_worker.clone(), &worker.id, tokens(601)).await,
-        Code::PermissionDenied,
-        Reason::NotPermitted,
-        "may lower its own budget only",
-    );
+    let answer = give(by_worker.clone(), &worker.id, tokens(601)).await;
+    not_permitted(answer, "may lower its own budget only");
     give(by_worker, &worker.id, tokens(500)).await.unwrap();
     let is_change = |event: &Event| matches!(event.kind, Some(Kind::BudgetUpdated(_)));
     let log = tree.log().await;

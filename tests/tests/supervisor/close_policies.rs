@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use troupe_proto::supervisor::v1::{
-    CloseAgentRequest, ClosePolicy, CloseSessionRequest, Event, ShutdownThread, SpawnAgentRequest, StatusKind,
-    event::Kind,
+    ClosePolicy, CloseSessionRequest, Event, ShutdownThread, SpawnAgentRequest, StatusKind, event::Kind,
 };
 use troupe_tests::{
+    accepted,
     events::about,
     pair::Pair,
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree},
-    within,
+    tree::Tree,
 };
 
 use crate::attached;
@@ -20,30 +19,14 @@ use crate::attached;
 /// Default time for which a thread's program may take to end (see docs/limits.md).
 const GRACE: Duration = Duration::from_secs(5);
 
-fn stopped_by(request: SpawnAgentRequest, policy: ClosePolicy) -> SpawnAgentRequest {
-    SpawnAgentRequest {
-        close_policy: policy.into(),
-        ..request
-    }
-}
-
 /// A worker at work below a thread, which is to be stopped that way.
 async fn working(tree: &Tree, runner: &mut Runner, parent: &str, policy: ClosePolicy) -> Attempt {
-    let request = stopped_by(tree.request_under(parent, "worker"), policy);
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap());
-    runner.run(&worker.id).await
-}
-
-/// Closes a thread without waiting until it is down.
-async fn close(tree: &Tree, thread: &str, policy: ClosePolicy) {
-    let request = CloseAgentRequest {
-        thread_id: thread.to_owned(),
+    let request = SpawnAgentRequest {
         close_policy: policy.into(),
-        ..CloseAgentRequest::default()
+        ..tree.request_under(parent, "worker")
     };
-    within("the answer to a close", tree.client().close_agent(request))
-        .await
-        .unwrap();
+    let worker = tree.spawn_with(request).await;
+    runner.run(&worker.id).await
 }
 
 /// Returns the next request to stop that thread. Requests for other threads are skipped, because they may be repeated.
@@ -83,7 +66,7 @@ async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
         ClosePolicy::FinishTurn
     );
 
-    close(&tree, &worker.thread, ClosePolicy::Unspecified).await;
+    tree.begin_close(&worker.thread).await;
     let order = asked(&mut runner, &worker).await;
     assert_eq!(order.close_policy(), ClosePolicy::FinishTurn);
     let cascade = Duration::from_secs(30);
@@ -130,9 +113,7 @@ async fn close_policy_overrides_policy_of_spawn() {
             close_policy: said.into(),
             ..CloseSessionRequest::default()
         };
-        within("the answer to a close", tree.client().close_session(request))
-            .await
-            .unwrap();
+        accepted("the answer to a close", tree.client().close_session(request)).await;
         // In the order of the requests: the newest first.
         for (own, worker) in workers.iter().rev() {
             let order = runner.shutdown().await;

@@ -6,28 +6,20 @@ use tokio::task::JoinSet;
 use tonic::Code;
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{CloseAgentRequest, ClosePolicy, ConditionKind, Event, SendInputRequest, StatusKind, event::Kind},
+    supervisor::v1::{ClosePolicy, ConditionKind, Event, StatusKind, event::Kind},
 };
 use troupe_tests::{
     events::{about, closed, names},
     pair::Pair,
     refusal::refused,
     runner::Attempt,
-    tree::{Spawned, Tree, has, kind},
-    within,
+    tree::{Spawned, Tree, has, input, kind},
 };
 
 use crate::attached;
 
 /// Number of concurrent spawns.
 const AT_ONCE: usize = 8;
-
-fn close(thread: &str) -> CloseAgentRequest {
-    CloseAgentRequest {
-        thread_id: thread.to_owned(),
-        ..CloseAgentRequest::default()
-    }
-}
 
 /// How a thread was closed: whether it was forced.
 fn forced(events: &[Event], thread: &str) -> bool {
@@ -39,10 +31,6 @@ fn forced(events: &[Event], thread: &str) -> bool {
         })
         .expect("it was closed");
     event.forced
-}
-
-fn is_closing_of(thread: &str) -> impl Fn(&Event) -> bool {
-    move |event| event.thread_id == thread && matches!(event.kind, Some(Kind::ThreadClosed(_)))
 }
 
 /// root -> first -> (left, right), root -> second; in this order.
@@ -78,34 +66,18 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
     }
     let [left, right, first] = <[Attempt; 3]>::try_from(attempts).unwrap();
 
-    let answer = tree
-        .client()
-        .close_agent(close(&family.first))
-        .await
-        .unwrap()
-        .into_inner();
+    let answer = tree.begin_close(&family.first).await;
     assert_eq!(answer.status_before.unwrap().kind(), StatusKind::Running);
     assert_eq!(kind(&answer.thread.unwrap()), StatusKind::Running, "fenced, not down");
     for thread in [&family.first, &family.left] {
         assert!(has(&tree.thread(thread).await, ConditionKind::Closing), "{thread}");
     }
-    refused(
-        tree.try_spawn(tree.request_under(&family.first, "worker")).await,
-        Code::FailedPrecondition,
-        Reason::ThreadClosing,
-        &format!("agent with id {} is being closed", family.first),
-    );
-    let input = SendInputRequest {
-        thread_id: family.left.clone(),
-        message: Some(String::from("one thing more")),
-        ..SendInputRequest::default()
-    };
-    refused(
-        tree.client().send_input(input).await,
-        Code::FailedPrecondition,
-        Reason::ThreadClosing,
-        "is being closed; nothing new can start in it",
-    );
+    let answer = tree.try_spawn(tree.request_under(&family.first, "worker")).await;
+    let text = &format!("agent with id {} is being closed", family.first);
+    refused(answer, Code::FailedPrecondition, Reason::ThreadClosing, text);
+    let answer = tree.try_send(input(&family.left, "one thing more")).await;
+    let text = "is being closed; nothing new can start in it";
+    refused(answer, Code::FailedPrecondition, Reason::ThreadClosing, text);
 
     let asked = [runner.shutdown().await.thread_id, runner.shutdown().await.thread_id];
     assert_eq!(asked, [right.thread.as_str(), left.thread.as_str()]);
@@ -133,13 +105,13 @@ async fn silent_runner_is_closed_at_the_deadline() {
     let child = tree.spawn_under(&parent, "worker").await.id;
     runner.run(&parent).await;
     runner.run(&child).await;
-    let request = CloseAgentRequest {
-        wait: true,
-        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        reason: String::from("enough"),
-        ..close(&parent)
-    };
-    let answer = tree.client().close_agent(request).await.unwrap().into_inner();
+    let answer = tree
+        .close_where(&parent, |close| {
+            close.wait = true;
+            close.deadline = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+            close.reason = String::from("enough");
+        })
+        .await;
     let status = answer.thread.unwrap().status.unwrap();
     assert_eq!(
         (status.kind(), status.reason.as_str()),
@@ -163,11 +135,8 @@ async fn close_without_deadline_still_sends_stop() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     runner.run(&worker).await;
-    let request = CloseAgentRequest {
-        deadline: Some(prost_types::Duration::default()),
-        ..close(&worker)
-    };
-    tree.client().close_agent(request).await.unwrap();
+    tree.close_where(&worker, |close| close.deadline = Some(prost_types::Duration::default()))
+        .await;
     assert_eq!(runner.shutdown().await.thread_id, worker);
 }
 
@@ -186,16 +155,13 @@ async fn steady_traffic_delays_no_deadline() {
             }
         });
     }
-    let request = CloseAgentRequest {
-        wait: true,
-        deadline: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        ..close(&worker)
-    };
-    let answer = within("the end of the cascade", tree.client().close_agent(request)).await;
-    assert_eq!(
-        kind(&answer.unwrap().into_inner().thread.unwrap()),
-        StatusKind::Shutdown
-    );
+    let answer = tree
+        .close_where(&worker, |close| {
+            close.wait = true;
+            close.deadline = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        })
+        .await;
+    assert_eq!(kind(&answer.thread.unwrap()), StatusKind::Shutdown);
     traffic.shutdown().await;
     let log = about(&tree.log().await, &worker);
     let at = |name: &str| {
@@ -216,10 +182,9 @@ async fn cascade_continues_after_restart() {
     let running = runner.run(&running).await;
     let settled = runner.run(&settled).await;
     runner.complete(&settled, "done").await;
-    tree.client().close_agent(close(&parent.thread)).await.unwrap();
+    tree.begin_close(&parent.thread).await;
 
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     let mut watch = tree.watch_after(0).await;
     let held = [parent.clone(), running.clone(), settled.clone()];
     let mut runner = runner.come_back(&pair, &held).await;
@@ -236,7 +201,7 @@ async fn cascade_continues_after_restart() {
     while runner.shutdown().await.thread_id != parent.thread {}
     runner.stop(&parent).await;
 
-    let events = watch.until(is_closing_of(&parent.thread)).await;
+    let events = watch.until_kind_of(&parent.thread, "ThreadClosed").await;
     assert_eq!(closed(&events), [&running.thread, &settled.thread, &parent.thread]);
     for attempt in [&running, &settled, &parent] {
         assert!(!forced(&events, &attempt.thread), "{attempt:?}");

@@ -9,18 +9,11 @@ use tonic::{Code, Status};
 use troupe_proto::{
     fault::{metadata_of, reason_of, retry_after},
     reason::Reason,
-    supervisor::v1::{
-        AuthorizeToolRequest, CloseAgentRequest, Event, SetThreadNoteRequest, SpawnAgentRequest, event::Kind,
-    },
+    supervisor::v1::{Event, SetThreadNoteRequest, SpawnAgentRequest, event::Kind},
 };
-use troupe_tests::{
-    client::Supervisor,
-    events::{name, names},
-    pair::Pair,
-    refusal::refused,
-    tree::Tree,
-    within,
-};
+use troupe_tests::{client::Supervisor, events::names, pair::Pair, refusal::refused, within};
+
+use crate::soon_compacted;
 
 /// At one event a second, a thread has 50 events at once. The time that a test takes may add some.
 const BURST: usize = 50;
@@ -60,12 +53,8 @@ async fn flooding_thread_is_limited_and_can_still_close() {
     let root = pair.with_token(&tree.root_token);
     let (set, status) = flood(&root, &tree.root).await;
     assert!((BURST..BURST + SLACK).contains(&set), "{set} notes were set");
-    let status = refused::<()>(
-        Err(status),
-        Code::ResourceExhausted,
-        Reason::RateLimited,
-        &format!("agent with id {} causes more than 1 events a second; wait ", tree.root),
-    );
+    let text = &format!("agent with id {} causes more than 1 events a second; wait ", tree.root);
+    let status = refused::<()>(Err(status), Code::ResourceExhausted, Reason::RateLimited, text);
     assert_eq!(metadata_of(&status)["thread_id"], tree.root);
     assert!(
         retry_after(&status).is_some_and(|wait| wait <= Duration::from_secs(1)),
@@ -81,11 +70,7 @@ async fn flooding_thread_is_limited_and_can_still_close() {
         .await
         .unwrap();
     tree.note(&tree.root, "the operator's").await;
-    let close = CloseAgentRequest {
-        thread_id: child.id.clone(),
-        ..CloseAgentRequest::default()
-    };
-    within("a close", root.clone().close_agent(close)).await.unwrap();
+    tree.by(root).begin_close(&child.id).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,12 +95,8 @@ async fn failed_spawns_are_limited() {
         failed += 1;
         assert!(failed < 1_000, "spawns are not limited");
     };
-    refused::<()>(
-        Err(status),
-        Code::ResourceExhausted,
-        Reason::RateLimited,
-        "causes more than 1 events a second",
-    );
+    let text = "causes more than 1 events a second";
+    refused::<()>(Err(status), Code::ResourceExhausted, Reason::RateLimited, text);
     assert!((BURST..BURST + SLACK).contains(&failed), "{failed} spawns failed");
     assert_eq!(tree.head().await, before + failed as u64);
 }
@@ -129,23 +110,8 @@ async fn denial_of_flooding_thread_is_recorded() {
     let agent = pair.with_token(&worker.token);
     flood(&agent, &worker.id).await;
     let mut watch = tree.watch_after(tree.head().await).await;
-    assert!(!denied(&agent).await);
-    let events = watch
-        .until(|event| matches!(event.kind, Some(Kind::ToolDenied(_))))
-        .await;
-    assert_eq!(name(events.last().unwrap()), "ToolDenied");
-}
-
-/// Asks for a tool that the role worker does not have. Answers whether it is allowed.
-async fn denied(agent: &Supervisor) -> bool {
-    let request = AuthorizeToolRequest {
-        tool: String::from("spawn_agent"),
-        ..AuthorizeToolRequest::default()
-    };
-    let answer = within("a decision", agent.clone().authorize_tool(request))
-        .await
-        .unwrap();
-    answer.into_inner().allowed
+    assert!(!tree.by(agent).may_use("", "spawn_agent").await);
+    watch.until_kind("ToolDenied").await;
 }
 
 /// A session with a denial and a closing, of which everything is compacted. Answers the events that are left, from the data
@@ -153,28 +119,22 @@ async fn denied(agent: &Supervisor) -> bool {
 async fn left_after_compaction(keep: Duration) -> Vec<Event> {
     let mut pair = Pair::alone(move |config| {
         config.upkeep = UpkeepLimits {
-            snapshot_every: 20,
-            compact_above: 40,
-            keep_before_snapshot: 10,
             keep_security_events: keep,
-            ..UpkeepLimits::default()
+            ..soon_compacted()
         };
     })
     .await;
     let tree = pair.tree().await;
     let worker = tree.spawn("worker").await;
     let mut watch = tree.watch_after(0).await;
-    assert!(!denied(&pair.with_token(&worker.token)).await);
-    watch
-        .until(|event| matches!(event.kind, Some(Kind::ToolDenied(_))))
-        .await;
+    let agent = pair.with_token(&worker.token);
+    assert!(!tree.by(agent).may_use("", "spawn_agent").await);
+    watch.until_kind("ToolDenied").await;
     tree.close(&worker.id).await;
-    watch
-        .until(|event| matches!(event.kind, Some(Kind::ThreadClosed(_))))
-        .await;
+    watch.until_kind("ThreadClosed").await;
     // Twice: what the first compaction keeps, the next one keeps too.
     for _ in 0..2 {
-        compact(&tree).await;
+        tree.compact_beyond(tree.head().await).await;
     }
     let session = tree.session.parse().unwrap();
     let mut left = Vec::new();
@@ -190,10 +150,6 @@ async fn left_after_compaction(keep: Duration) -> Vec<Event> {
         "the rest follows: {whole:?}"
     );
     left
-}
-
-async fn compact(tree: &Tree) {
-    tree.compact_beyond(tree.head().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

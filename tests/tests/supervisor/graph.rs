@@ -3,22 +3,20 @@
 
 use std::fs;
 
-use tonic::{Code, Status};
+use tonic::Status;
 use troupe_proto::{
-    common::v1::{BlockKind, Dialect, EdgeManagement},
-    reason::Reason,
+    common::v1::{Dialect, EdgeManagement},
     supervisor::v1::{
-        ArtifactRef, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DescribeToolsRequest, Edge, Handoff,
-        ListEdgesRequest, ResponseExpectation, SendHandoffRequest, SpawnAgentRequest, Thread, ToolCeiling, Turn,
-        UpdateSessionRequest,
+        ArtifactRef, CreateEdgeRequest, DeleteEdgeRequest, Edge, Handoff, ListEdgesRequest, ResponseExpectation,
+        SendHandoffRequest, SpawnAgentRequest, Thread, ToolCeiling,
     },
 };
 use troupe_tests::{
     UNKNOWN,
     client::Supervisor,
     pair::Pair,
-    refusal::refused,
-    runner::Runner,
+    refusal::{illegal_transition, outside_subtree},
+    runner::{Runner, task},
     tree::{Spawned, Tree},
     within,
 };
@@ -40,11 +38,9 @@ impl TestCluster {
     async fn start() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
-        let request = SpawnAgentRequest {
-            alias: String::from("Scout"),
-            ..tree.request("worker")
-        };
-        let scout = Spawned::of(tree.try_spawn(request).await.unwrap());
+        let scout = tree
+            .spawn_where("worker", |spawn| spawn.alias = String::from("Scout"))
+            .await;
         let other = tree.spawn("worker").await;
         Self {
             pair,
@@ -99,9 +95,11 @@ async fn list(mut client: Supervisor, request: ListEdgesRequest) -> (Vec<Edge>, 
     (answer.edges, answer.next_page_token)
 }
 
-fn task(turn: &Turn) -> &str {
-    let task = turn.blocks.iter().find(|block| block.kind() == BlockKind::Task);
-    &task.unwrap().text
+/// Whether a thread is offered `spawn_agent` and `spawn_node`.
+async fn offered(tree: &Tree, thread: &str) -> (bool, bool) {
+    let tools = tree.tools(thread).await;
+    let has = |tool: &str| tools.iter().any(|described| described.name == tool);
+    (has("spawn_agent"), has("spawn_node"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,12 +131,7 @@ async fn handoff_along_an_edge_is_in_the_next_turn() {
         ..cluster.handoff()
     };
     let own = pair.with_token(&scout.token);
-    refused(
-        send(own.clone(), request.clone()).await,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        NO_EDGE,
-    );
+    illegal_transition(send(own.clone(), request.clone()).await, NO_EDGE);
 
     let edge = connect(pair.operator(), cluster.edge()).await.unwrap();
     assert_eq!((&edge.from_thread_id, &edge.to_thread_id), (&scout.id, &other.id));
@@ -162,12 +155,7 @@ async fn handoff_along_an_edge_is_in_the_next_turn() {
         ..DeleteEdgeRequest::default()
     };
     disconnect(pair.operator(), deletion).await.unwrap();
-    refused(
-        send(own, request).await,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        NO_EDGE,
-    );
+    illegal_transition(send(own, request).await, NO_EDGE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,12 +171,7 @@ async fn receiver_without_edge_is_like_unknown_thread() {
             to_thread_id: receiver.to_owned(),
             ..cluster.handoff()
         };
-        let status = refused(
-            send(pair.with_token(&other.token), request).await,
-            Code::FailedPrecondition,
-            Reason::IllegalTransition,
-            NO_EDGE,
-        );
+        let status = illegal_transition(send(pair.with_token(&other.token), request).await, NO_EDGE);
         told.push((status.message().to_owned(), status.details().to_vec()));
     }
     assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
@@ -217,31 +200,13 @@ async fn spawn_node_is_offered_only_to_permitted_nodes() {
         (without_tool, (true, false)),
         (tree.request("orchestrator"), (true, false)),
     ] {
-        let thread = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
-        let request = DescribeToolsRequest {
-            thread_id: thread,
-            ..DescribeToolsRequest::default()
-        };
-        let answer = within("the tools", tree.client().describe_tools(request))
-            .await
-            .unwrap();
-        let tools = answer.into_inner().tools;
-        let offered = |tool: &str| tools.iter().any(|described| described.name == tool);
-        assert_eq!((offered("spawn_agent"), offered("spawn_node")), expected);
+        let thread = tree.spawn_with(request).await.id;
+        assert_eq!(offered(&tree, &thread).await, expected);
     }
-    let lead = Spawned::of(tree.try_spawn(node(&tree, "orchestrator")).await.unwrap()).id;
-    let without_edges = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        edge_management: Some(EdgeManagement::None.into()),
-        ..UpdateSessionRequest::default()
-    };
-    tree.client().update_session(without_edges).await.unwrap();
-    let request = DescribeToolsRequest {
-        thread_id: lead,
-        ..DescribeToolsRequest::default()
-    };
-    let tools = tree.client().describe_tools(request).await.unwrap().into_inner().tools;
-    assert!(tools.iter().all(|tool| tool.name != "spawn_node"));
+    let lead = tree.spawn_with(node(&tree, "orchestrator")).await.id;
+    tree.update(|session| session.edge_management = Some(EdgeManagement::None.into()))
+        .await;
+    assert_eq!(offered(&tree, &lead).await, (true, false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -348,12 +313,7 @@ async fn edge_pages_contain_only_visible_edges() {
     assert_eq!(ids(edges), [other.id.clone(), made.edge_id.clone()]);
     let (edges, _) = list(pair.with_token(&helper.token), ListEdgesRequest::default()).await;
     assert_eq!(ids(edges), std::slice::from_ref(&helper.id));
-    refused(
-        pair.with_token(&helper.token).list_edges(of_other).await,
-        Code::PermissionDenied,
-        Reason::OutsideSubtree,
-        NO_ACTING,
-    );
+    outside_subtree(pair.with_token(&helper.token).list_edges(of_other).await, NO_ACTING);
 
     tree.close(&scout.id).await;
     let everything = ListEdgesRequest {
@@ -407,12 +367,9 @@ async fn graph_thread_has_the_tools_of_its_capabilities() {
     fs::create_dir_all(format!("{}/.git", pair.project())).unwrap();
     fs::create_dir_all(&templates).unwrap();
     fs::write(format!("{templates}/bare.md"), "Work.\n").unwrap();
-    let request = CreateSessionRequest {
-        cwd: pair.project(),
-        role_template: String::from("orchestrator"),
-        ..CreateSessionRequest::default()
-    };
-    let tree = pair.tree_with(request).await;
+    let tree = pair
+        .tree_where(|session| session.role_template = String::from("orchestrator"))
+        .await;
     let root = tree.thread(&tree.root).await;
     assert_eq!(root.agent_type, "orchestrator");
     assert_eq!(root.source.as_ref().unwrap().dialect(), Dialect::Graph);

@@ -4,17 +4,18 @@ use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        Budget, CancelGroupRequest, CreateGroupRequest, CreateGroupResponse, CreateSessionRequest, GetGroupRequest,
-        Group, GroupItem, GroupItemState as I, GroupItemStatus, GroupState as G, ListGroupItemsRequest,
-        ListMailboxRequest, ResolveApprovalRequest, RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind,
-        TurnEndedReport, TurnOutcome, UpdateGroupRequest, Usage, event::Kind, mail::Body, runner_report,
+        Budget, CancelGroupRequest, CreateGroupRequest, CreateGroupResponse, GetGroupRequest, Group, GroupItem,
+        GroupItemState as I, GroupItemStatus, GroupState as G, ListGroupItemsRequest, ListMailboxRequest,
+        RetryGroupRequest, SpawnAgentRequest, StartThread, StatusKind, TurnOutcome, UpdateGroupRequest, Usage,
+        event::Kind, mail::Body,
     },
 };
 use troupe_tests::{
+    accepted,
     client::Supervisor,
     content::read,
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{invalid, not_found, refused},
     runner::{Attempt, Runner},
     tree::{Tree, kind},
     within,
@@ -81,8 +82,7 @@ async fn listed(client: Supervisor, tree: &Tree, id: &str) -> Vec<GroupItemStatu
             page_token,
             ..ListGroupItemsRequest::default()
         };
-        let page = within("ListGroupItems", client.clone().list_group_items(request)).await;
-        let page = page.unwrap().into_inner();
+        let page = accepted("ListGroupItems", client.clone().list_group_items(request)).await;
         items.extend(page.items);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -111,12 +111,10 @@ fn message(start: &StartThread) -> String {
 async fn work(runner: &mut Runner, attempts: usize, outcome: impl Fn(&str) -> (TurnOutcome, String)) {
     for _ in 0..attempts {
         let start = runner.start().await;
-        let attempt = Attempt::of(&start);
-        runner.begin(&attempt).await;
+        let attempt = runner.begin_start(&start).await;
         let (outcome, said) = outcome(&message(&start));
         runner.end(&attempt, outcome, &said).await;
-        runner.shutdown().await;
-        runner.stop(&attempt).await;
+        runner.stop_as_asked(&attempt).await;
     }
 }
 
@@ -154,8 +152,7 @@ async fn every_item_runs_once_and_the_parent_is_told_once() {
         session_id: tree.session.clone(),
         ..ListMailboxRequest::default()
     };
-    let mail = within("ListMailbox", tree.client().list_mailbox(request)).await;
-    let mail = mail.unwrap().into_inner().mail;
+    let mail = accepted("ListMailbox", tree.client().list_mailbox(request)).await.mail;
     assert_eq!(mail.len(), 1, "{mail:?}");
     let Some(Body::GroupEnded(letter)) = &mail[0].body else {
         panic!("{mail:?}")
@@ -197,21 +194,15 @@ async fn open_group_has_an_estimate_of_its_usage() {
         None,
         "no item has ended"
     );
-    let attempt = Attempt::of(&runner.start().await);
-    runner.begin(&attempt).await;
-    let ended = TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        usage: Some(Usage {
-            input_tokens: 100,
-            output_tokens: 7,
-            ..Usage::default()
-        }),
-        ..TurnEndedReport::default()
+    let start = runner.start().await;
+    let attempt = runner.begin_start(&start).await;
+    let usage = Usage {
+        input_tokens: 100,
+        output_tokens: 7,
+        ..Usage::default()
     };
-    runner.report(&attempt, runner_report::Kind::TurnEnded(ended)).await;
-    runner.shutdown().await;
-    runner.stop(&attempt).await;
+    runner.complete_having_used(&attempt, usage).await;
+    runner.stop_as_asked(&attempt).await;
     // The next item starts after the end of the first one.
     let second = Attempt::of(&runner.start().await);
     let estimate = group(&tree, &id, false).await.estimated_usage.unwrap();
@@ -227,8 +218,7 @@ async fn open_group_has_an_estimate_of_its_usage() {
     assert_eq!((own.input_tokens, all.input_tokens), (0, 100), "closed threads count");
     runner.begin(&second).await;
     runner.complete(&second, "done").await;
-    runner.shutdown().await;
-    runner.stop(&second).await;
+    runner.stop_as_asked(&second).await;
     work(&mut runner, 2, |_| (TurnOutcome::Completed, String::from("done"))).await;
     assert_eq!(group(&tree, &id, true).await.estimated_usage, None);
     assert!(tree.watch().await.whole_snapshot().await.groups.is_empty());
@@ -286,16 +276,10 @@ async fn paused_group_starts_nothing_and_cancel_closes_the_rest() {
     let paused = paused.unwrap().into_inner().group.unwrap();
     assert_eq!((paused.running, paused.pending), (3, 3));
     let answer = within("UpdateGroup", tree.client().update_group(update(None, Some(0)))).await;
-    refused(
-        answer,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "max_concurrency is 0",
-    );
+    invalid(answer, "max_concurrency is 0");
     runner.begin(&held[0]).await;
     runner.complete(&held[0], "done").await;
-    runner.shutdown().await;
-    runner.stop(&held[0]).await;
+    runner.stop_as_asked(&held[0]).await;
     assert_eq!(group(&tree, &id, false).await.pending, 3, "nothing starts");
 
     let cancel = CancelGroupRequest {
@@ -307,8 +291,7 @@ async fn paused_group_starts_nothing_and_cancel_closes_the_rest() {
     let ending = within("CancelGroup", tree.client().cancel_group(cancel.clone())).await;
     assert_eq!(ending.unwrap().into_inner().group.unwrap().state(), G::Ending);
     for attempt in &held[1..] {
-        runner.shutdown().await;
-        runner.stop(attempt).await;
+        runner.stop_as_asked(attempt).await;
     }
     let ended = group(&tree, &id, true).await;
     assert_eq!((ended.state(), ended.cancelled, ended.succeeded), (G::Cancelled, 5, 1));
@@ -325,12 +308,7 @@ async fn dry_run_creates_nothing_and_budget_bounds_the_group() {
         tokens,
         ..Budget::default()
     };
-    let request = CreateSessionRequest {
-        cwd: pair.project(),
-        budget: Some(budget(1_000)),
-        ..CreateSessionRequest::default()
-    };
-    let tree = pair.tree_with(request).await;
+    let tree = pair.tree_where(|session| session.budget = Some(budget(1_000))).await;
     let mut request = CreateGroupRequest {
         dry_run: true,
         ..of(&tree, 5)
@@ -340,12 +318,9 @@ async fn dry_run_creates_nothing_and_budget_bounds_the_group() {
     assert_eq!(dry.highest_usage.unwrap().tokens, 1_000);
     assert_eq!(dry.group.unwrap().spec.unwrap().group_id, "");
     request.template.as_mut().unwrap().budget = Some(budget(201));
-    refused(
-        create(&tree.client(), request).await,
-        Code::InvalidArgument,
-        Reason::LimitExceeded,
-        "budget.tokens 1005 is more than",
-    );
+    let answer = create(&tree.client(), request).await;
+    let text = "budget.tokens 1005 is more than";
+    refused(answer, Code::InvalidArgument, Reason::LimitExceeded, text);
     assert!(
         tree.log()
             .await
@@ -370,16 +345,7 @@ async fn thread_needs_an_operator_for_a_large_group() {
         (group.state(), group.parent_thread_id.as_str()),
         (G::AwaitingApproval, lead.id.as_str())
     );
-    let resolve = ResolveApprovalRequest {
-        session_id: tree.session.clone(),
-        approval_id: group.approval_id.clone(),
-        grant: false,
-        reason: String::from("too many"),
-        ..ResolveApprovalRequest::default()
-    };
-    within("ResolveApproval", tree.client().resolve_approval(resolve))
-        .await
-        .unwrap();
+    tree.resolve(&group.approval_id, false, "too many").await;
     let id = group.spec.unwrap().group_id;
     let ended = self::group(&tree, &id, true).await;
     assert_eq!((ended.state(), ended.cancelled), (G::Cancelled, 51));
@@ -395,7 +361,7 @@ async fn thread_needs_an_operator_for_a_large_group() {
         ..GetGroupRequest::default()
     };
     let answer = within("GetGroup", agent.clone().get_group(foreign)).await;
-    refused(answer, Code::NotFound, Reason::NotFound, "not found");
+    not_found(answer, "not found");
     let own = GetGroupRequest {
         group_id: id,
         ..GetGroupRequest::default()

@@ -23,22 +23,20 @@ use troupe_proto::{
     fault::reason_of,
     reason::Reason,
     supervisor::v1::{
-        AuthorizeToolRequest, Budget, CreateEdgeRequest, CreateSessionRequest, DeleteEdgeRequest, DeleteSessionRequest,
-        GetThreadRequest, ListSpawnableAgentsRequest, RestartPolicy, ResumeAgentRequest, SendHandoffRequest,
+        Budget, CreateEdgeRequest, DeleteEdgeRequest, ListSpawnableAgentsRequest, RestartPolicy, SendHandoffRequest,
         SpawnAgentRequest, StartRefusal, StatusKind, ToolCeiling,
     },
 };
 use troupe_tests::{
-    UNKNOWN,
-    client::Supervisor,
+    UNKNOWN, accepted,
     pair::Pair,
-    refusal::refused,
+    refusal::{outside_subtree, refused},
     runner::{Attempt, Runner},
     tree::{Spawned, Tree, kind},
     within,
 };
 
-use crate::approvals::{node, write_lead};
+use crate::approvals::{led, node};
 
 use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
@@ -103,7 +101,7 @@ impl Family {
             alias: SIBLING.to_owned(),
             ..tree.request_under(&parent.id, "orchestrator")
         };
-        let sibling = Spawned::of(tree.try_spawn(sibling).await.unwrap());
+        let sibling = tree.spawn_with(sibling).await;
         let uncle = tree.spawn("orchestrator").await;
         let elsewhere = pair.tree().await;
         let stranger = elsewhere.spawn("orchestrator").await;
@@ -198,7 +196,7 @@ async fn foreign_edges_are_like_unknown_edges() {
             ..DeleteEdgeRequest::default()
         };
         let answer = by_child.delete_edge(request).await;
-        let status = refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
+        let status = outside_subtree(answer, NO_ACTING);
         let told = words(&status);
         assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{edge_id}");
     }
@@ -250,55 +248,40 @@ async fn invalid_handoff_does_not_reveal_threads() {
         ..to_parent()
     };
     let mut by_child = family.by(&family.child).client();
-    within("the answer to a handoff", by_child.send_handoff(sent))
-        .await
-        .unwrap();
+    accepted("the answer to a handoff", by_child.send_handoff(sent)).await;
     // A closed thread, for which its parent may act.
     family.tree.close(&family.sibling.id).await;
     let heads = family.heads().await;
 
     let invalid = |text| (Code::InvalidArgument, Reason::InvalidArgument, text);
+    let with = |change: &dyn Fn(&mut SendHandoffRequest)| {
+        let mut request = to_parent();
+        change(&mut request);
+        request
+    };
     let wrong = [
         (
-            SendHandoffRequest {
-                message: String::from(" "),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.message = String::from(" ")),
             (Code::InvalidArgument, Reason::InvalidInput, "Empty message"),
         ),
         (
-            SendHandoffRequest {
-                structured_json: String::from("{"),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.structured_json = String::from("{")),
             invalid("structured_json is not JSON"),
         ),
         (
-            SendHandoffRequest {
-                ok_reason: String::from("because"),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.ok_reason = String::from("because")),
             invalid("ok_reason says why"),
         ),
         (
-            SendHandoffRequest {
-                request_id: "x".repeat(129),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.request_id = "x".repeat(129)),
             invalid("request_id has 129 bytes"),
         ),
         (
-            SendHandoffRequest {
-                request_id: String::from("once"),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.request_id = String::from("once")),
             (Code::AlreadyExists, Reason::RequestIdReused, "once"),
         ),
         (
-            SendHandoffRequest {
-                from_thread_id: family.sibling.id.clone(),
-                ..to_parent()
-            },
+            with(&|handoff| handoff.from_thread_id = family.sibling.id.clone()),
             (Code::FailedPrecondition, Reason::ThreadClosed, "is closed"),
         ),
     ];
@@ -354,11 +337,11 @@ async fn child_token_is_returned_only_to_its_parent() {
         ..family.tree.request_under(&family.parent.id, "worker")
     };
     let by_parent = family.by(&family.parent);
-    let spawned = Spawned::of(by_parent.try_spawn(request.clone()).await.unwrap());
+    let spawned = by_parent.spawn_with(request.clone()).await;
     assert!(!spawned.token.is_empty(), "the parent is");
     for replayer in [&family.child, &family.sibling, &family.uncle] {
         let answer = family.by(replayer).try_spawn(request.clone()).await;
-        refused(answer, Code::PermissionDenied, Reason::OutsideSubtree, NO_ACTING);
+        outside_subtree(answer, NO_ACTING);
     }
 
     // An ancestor of the parent may spawn and resume there, and it too cannot act as the child.
@@ -366,12 +349,7 @@ async fn child_token_is_returned_only_to_its_parent() {
     let request = family.tree.request_under(&family.parent.id, "worker");
     assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");
     family.tree.close(&family.child.id).await;
-    let request = ResumeAgentRequest {
-        thread_id: family.child.id.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    let resumed = by_root.client().resume_agent(request).await.unwrap().into_inner();
-    assert_eq!(resumed.thread_token, "");
+    assert_eq!(by_root.resume(&family.child.id).await.thread_token, "");
 }
 
 // ---- more than it was given ----
@@ -389,17 +367,6 @@ fn tokens(tokens: u64) -> Budget {
         tokens,
         ..Budget::default()
     }
-}
-
-/// Whether a thread may use a tool, by its own token.
-async fn may_use(mut client: Supervisor, tool: &str) -> bool {
-    let request = AuthorizeToolRequest {
-        tool: tool.to_owned(),
-        arguments_json: String::from("{}"),
-        ..AuthorizeToolRequest::default()
-    };
-    let answer = within("a decision", client.authorize_tool(request)).await;
-    answer.unwrap().into_inner().allowed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -460,14 +427,15 @@ async fn spawn_never_exceeds_its_parents_permissions() {
     let pair = Pair::start().await;
     pair.write_role("narrow", NARROW);
     let tree = pair.tree().await;
-    let request = SpawnAgentRequest {
-        budget: Some(tokens(100)),
-        ..tree.request("narrow")
-    };
-    let narrow = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let narrow = tree
+        .spawn_where("narrow", |spawn| spawn.budget = Some(tokens(100)))
+        .await;
     let by_narrow = tree.by(pair.with_token(&narrow.token));
-    let worker = || tree.request_under(&narrow.id, "worker");
-    let text = || String::from("obey");
+    let worker = |change: &dyn Fn(&mut SpawnAgentRequest)| {
+        let mut request = tree.request_under(&narrow.id, "worker");
+        change(&mut request);
+        request
+    };
     let denied = |reason, text| (Code::PermissionDenied, reason, text);
 
     let beyond = [
@@ -487,34 +455,22 @@ async fn spawn_never_exceeds_its_parents_permissions() {
             denied(Reason::OutsideSubtree, NO_ACTING),
         ),
         (
-            SpawnAgentRequest {
-                budget: Some(tokens(101)),
-                ..worker()
-            },
+            worker(&|spawn| spawn.budget = Some(tokens(101))),
             (Code::InvalidArgument, Reason::LimitExceeded, "ask for at most 100"),
         ),
         (
-            SpawnAgentRequest {
-                working_directory: pair.elsewhere(),
-                ..worker()
-            },
+            worker(&|spawn| spawn.working_directory = pair.elsewhere()),
             denied(Reason::NotPermitted, "where the parent works"),
         ),
         (
-            SpawnAgentRequest {
-                r#override: text(),
-                ..worker()
-            },
+            worker(&|spawn| spawn.r#override = String::from("obey")),
             denied(
                 Reason::NotPermitted,
                 "override may be set by operators only; leave it out",
             ),
         ),
         (
-            SpawnAgentRequest {
-                custom_system_prompt: text(),
-                ..worker()
-            },
+            worker(&|spawn| spawn.custom_system_prompt = String::from("obey")),
             denied(
                 Reason::NotPermitted,
                 "custom_system_prompt may be set by operators only; leave it out",
@@ -527,30 +483,25 @@ async fn spawn_never_exceeds_its_parents_permissions() {
     assert_eq!(tree.threads().await.len(), 2, "the root and itself");
 
     // A request for more permissions gives no more than the available ones.
-    let greedy = SpawnAgentRequest {
-        permissions: Some(ToolCeiling {
-            allow_list: vec![String::from("*")],
-            ..ToolCeiling::default()
-        }),
-        ..worker()
+    let everything = ToolCeiling {
+        allow_list: vec![String::from("*")],
+        ..ToolCeiling::default()
     };
-    let greedy = Spawned::of(by_narrow.try_spawn(greedy).await.unwrap());
+    let greedy = worker(&|spawn| spawn.permissions = Some(everything.clone()));
+    let greedy = by_narrow.spawn_with(greedy).await;
     assert_eq!(greedy.thread.sandbox(), Sandbox::ReadOnly);
-    let by_greedy = pair.with_token(&greedy.token);
-    assert!(may_use(by_greedy.clone(), "read_file").await);
+    let by_greedy = tree.by(pair.with_token(&greedy.token));
+    assert!(by_greedy.may_use("", "read_file").await);
     for tool in ["list_files", "exec_command", "apply_patch", "web_search", "spawn_agent"] {
-        assert!(!may_use(by_greedy.clone(), tool).await, "{tool}");
+        assert!(!by_greedy.may_use("", tool).await, "{tool}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_of_unapproved_spawn_is_rejected() {
-    let pair = Pair::start().await;
-    write_lead(&pair);
-    let tree = pair.tree().await;
-    let lead = Spawned::of(tree.try_spawn(node(&tree, "lead")).await.unwrap());
+    let (pair, tree, lead) = led().await;
     let by_lead = tree.by(pair.with_token(&lead.token));
-    let waiting = Spawned::of(by_lead.try_spawn(node(&tree, "planner")).await.unwrap());
+    let waiting = by_lead.spawn_with(node(&tree, "planner")).await;
     assert_eq!(kind(&waiting.thread), StatusKind::AwaitingApproval);
 
     let text = format!("agent with id {} waits for an operator's approval", waiting.id);
@@ -579,28 +530,17 @@ async fn placed_anew(pair: &Pair, tree: &Tree) -> Spawned {
 async fn a_token_ends_with_its_attempt_for_every_method() {
     let pair = Pair::start().await;
     let tree = pair
-        .tree_with(CreateSessionRequest {
-            restart_policy: RestartPolicy::OnLost.into(),
-            ..CreateSessionRequest::default()
-        })
+        .tree_where(|session| session.restart_policy = RestartPolicy::OnLost.into())
         .await;
     let closed = tree.spawn("orchestrator").await;
     tree.close(&closed.id).await;
     let resumed = tree.spawn("orchestrator").await;
     tree.close(&resumed.id).await;
-    let resume = ResumeAgentRequest {
-        thread_id: resumed.id.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    tree.client().resume_agent(resume).await.unwrap();
+    tree.resume(&resumed.id).await;
     let (ended, deleted) = (pair.tree().await, pair.tree().await);
     ended.end().await;
     deleted.end().await;
-    let delete = DeleteSessionRequest {
-        session_id: deleted.session.clone(),
-        ..DeleteSessionRequest::default()
-    };
-    deleted.client().delete_session(delete).await.unwrap();
+    deleted.delete().await;
     // After everything is closed: this attaches runners, which no test step answers.
     let placed = placed_anew(&pair, &tree).await;
 
@@ -687,16 +627,13 @@ async fn forged_token_is_rejected() {
     ];
     forged.extend(with_a_flipped_bit(good));
 
-    let own = GetThreadRequest {
-        thread_id: family.child.id.clone(),
-        ..GetThreadRequest::default()
-    };
-    let answer = family.pair.stranger().get_thread(own.clone()).await;
+    let own = async |client| family.tree.by(client).try_thread(&family.child.id).await;
+    let answer = own(family.pair.stranger()).await;
     let (code, reason, text) = NO_TOKEN;
     let without = words(&refused(answer, code, reason, text));
     for token in forged {
-        let answer = within("an answer", family.pair.with_token(&token).get_thread(own.clone())).await;
+        let answer = own(family.pair.with_token(&token)).await;
         assert_eq!(words(&refused(answer, code, reason, text)), without, "{token}");
     }
-    family.pair.with_token(good).get_thread(own).await.unwrap();
+    own(family.pair.with_token(good)).await.unwrap();
 }

@@ -16,11 +16,11 @@ use troupe_tests::{
     client::Supervisor,
     pair::Pair,
     refusal::refused,
-    tree::{Tree, kind},
+    tree::{Tree, input, kind},
     within,
 };
 
-use crate::{attached, started};
+use crate::{started, working};
 
 /// How many make the same request at once.
 const AT_ONCE: usize = 8;
@@ -60,14 +60,20 @@ macro_rules! call {
     }};
 }
 
-/// Returns writes: the session, its new events, the method with its request, another body, and what a retry repeats.
+/// Returns writes: the session and its new events, the method with its request, a field that another body changes, and
+/// what a retry repeats.
 macro_rules! writes {
-    ($($tree:ident $events:literal: $method:ident($request:expr), $other:expr => $part:expr;)+) => {
-        vec![$(Write {
-            tree: $tree,
-            events: $events,
-            call: call!($method, $request, $part),
-            other: call!($method, $other, $part),
+    ($($tree:ident $events:literal: $method:ident($request:ident, $base:expr) { $($field:ident: $value:expr),* },
+        $other:ident: $changed:expr => $part:expr;)+) => {
+        vec![$({
+            let request = $request { request_id: id(), $($field: $value,)* ..$base };
+            let other = $request { $other: $changed, ..request.clone() };
+            Write {
+                tree: $tree,
+                events: $events,
+                call: call!($method, request, $part),
+                other: call!($method, other, $part),
+            }
         }),+]
     };
 }
@@ -75,69 +81,30 @@ macro_rules! writes {
 /// Returns one write of each method. The session that is closed has a root and a worker.
 async fn writes<'t>(tree: &'t Tree, closing: &'t Tree) -> Vec<Write<'t>> {
     let other = || String::from("something else");
-    let create = CreateSessionRequest {
-        request_id: id(),
-        ..CreateSessionRequest::default()
-    };
-    let spawn = SpawnAgentRequest {
-        request_id: id(),
-        return_token: false,
-        ..tree.request("worker")
-    };
-    let send = SendInputRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        message: Some(String::from("more")),
-        ..SendInputRequest::default()
-    };
-    let interrupt = InterruptAgentRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        ..InterruptAgentRequest::default()
-    };
-    let note = SetThreadNoteRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        thread_note: String::from("noted"),
-        ..SetThreadNoteRequest::default()
-    };
-    let close = CloseAgentRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        wait: true,
-        ..CloseAgentRequest::default()
-    };
-    let resume = ResumeAgentRequest {
-        request_id: id(),
-        thread_id: tree.spawn("worker").await.id,
-        ..ResumeAgentRequest::default()
-    };
-    tree.close(&resume.thread_id).await;
-    let close_session = CloseSessionRequest {
-        request_id: id(),
-        session_id: closing.session.clone(),
-        wait: true,
-        ..CloseSessionRequest::default()
-    };
+    let worker = async || tree.spawn("worker").await.id;
+    let closed = worker().await;
+    tree.close(&closed).await;
     writes! {
-        tree 0: create_session(create.clone()), CreateSessionRequest { model: other(), ..create } => |answer| {
+        tree 0: create_session(CreateSessionRequest, Default::default()) {}, model: other() => |answer| {
             let session = answer.session.unwrap();
             (session.session_id, session.root_thread_id, answer.thread_token)
         };
-        tree 1: spawn_agent(spawn.clone()), SpawnAgentRequest { label: other(), ..spawn }
+        tree 1: spawn_agent(SpawnAgentRequest, tree.request("worker")) { return_token: false }, label: other()
             => |answer| answer.thread.unwrap().thread_id;
-        tree 1: send_input(send.clone()), SendInputRequest { message: Some(other()), ..send }
+        tree 1: send_input(SendInputRequest, input(&worker().await, "more")) {}, message: Some(other())
             => |answer| answer.input_number;
-        tree 1: interrupt_agent(interrupt.clone()), InterruptAgentRequest { reason: other(), ..interrupt }
-            => |answer| kind(&answer.thread.unwrap());
-        tree 1: set_thread_note(note.clone()), SetThreadNoteRequest { thread_note: other(), ..note }
+        tree 1: interrupt_agent(InterruptAgentRequest, Default::default()) { thread_id: worker().await },
+            reason: other() => |answer| kind(&answer.thread.unwrap());
+        tree 1: set_thread_note(SetThreadNoteRequest, Default::default())
+            { thread_id: worker().await, thread_note: String::from("noted") }, thread_note: other()
             => |answer| answer.thread.unwrap().thread_note;
-        tree 2: close_agent(close.clone()), CloseAgentRequest { reason: other(), ..close }
-            => |answer| answer.status_before.unwrap().kind();
-        tree 1: resume_agent(resume.clone()), ResumeAgentRequest { on_limit: OnLimit::Queue.into(), ..resume }
-            => |answer| (answer.thread.unwrap().generation, answer.thread_token);
+        tree 2: close_agent(CloseAgentRequest, Default::default()) { thread_id: worker().await, wait: true },
+            reason: other() => |answer| answer.status_before.unwrap().kind();
+        tree 1: resume_agent(ResumeAgentRequest, Default::default()) { thread_id: closed },
+            on_limit: OnLimit::Queue.into() => |answer| (answer.thread.unwrap().generation, answer.thread_token);
         // The fence, two threads, the session.
-        closing 4: close_session(close_session.clone()), CloseSessionRequest { wait: false, ..close_session }
+        closing 4: close_session(CloseSessionRequest, Default::default())
+            { session_id: closing.session.clone(), wait: true }, wait: false
             => |answer| answer.session.unwrap().closed;
     }
 }
@@ -234,39 +201,27 @@ async fn concurrently_created_session_works_at_once() {
     for round in 0..20 {
         let mut calls = JoinSet::new();
         for _ in 0..AT_ONCE {
-            let mut client = pair.operator();
+            let client = pair.operator();
             calls.spawn(async move {
                 let request = CreateSessionRequest {
                     request_id: format!("round {round}"),
                     ..CreateSessionRequest::default()
                 };
-                let session = client
-                    .create_session(request)
-                    .await
-                    .unwrap()
-                    .into_inner()
-                    .session
-                    .unwrap();
+                let tree = Tree::open(client, request).await;
                 // Each writer continues with its response, as a client does.
-                let request = SetThreadNoteRequest {
-                    thread_id: session.root_thread_id,
-                    thread_note: String::from("mine"),
-                    ..SetThreadNoteRequest::default()
-                };
-                client.set_thread_note(request).await.map(|_| session.session_id)
+                tree.note(&tree.root, "mine").await;
+                tree.session
             });
         }
         let answers = within("every answer", calls.join_all()).await;
-        let sessions: Result<BTreeSet<String>, _> = answers.into_iter().collect();
-        assert_eq!(sessions.unwrap().len(), 1, "round {round}");
+        let sessions: BTreeSet<String> = answers.into_iter().collect();
+        assert_eq!(sessions.len(), 1, "round {round}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_returns_last_status_also_after_close() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     runner.complete(&attempt, "it works").await;
     let close = CloseAgentRequest {
         request_id: id(),
@@ -279,8 +234,7 @@ async fn close_returns_last_status_also_after_close() {
         assert_eq!((before.kind(), &*before.message), (StatusKind::Completed, "it works"));
         assert_eq!(tree.status(&worker).await, status, "when that was answered");
         if status == StatusKind::Completed {
-            runner.shutdown().await;
-            runner.stop(&attempt).await;
+            runner.stop_as_asked(&attempt).await;
         }
     }
 }

@@ -3,18 +3,17 @@
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
     supervisor::v1::{
-        CreateSessionRequest, GetPromptRequest, Input, InputItem, NamedPath, SendInputRequest, SpawnAgentRequest,
-        StatusKind, event::Kind, input_item::Item,
+        GetPromptRequest, Input, InputItem, NamedPath, SendInputRequest, StatusKind, event::Kind, input_item::Item,
     },
 };
 use troupe_tests::{
     pair::Pair,
     runner::Runner,
-    tree::{Spawned, Tree, kind},
+    tree::{Tree, kind},
     within,
 };
 
-use crate::attached;
+use crate::{attached, working};
 
 /// How the task shows [`pieces`]. The texts are the originals'.
 const SHOWN: &str = "- look at this\n  and at that\n  [local_image:/tmp/a b.png]\n  \
@@ -59,8 +58,7 @@ async fn send(tree: &Tree, thread: &str, items: Vec<InputItem>) -> StatusKind {
         items,
         ..SendInputRequest::default()
     };
-    let answer = within("the answer to an input", tree.client().send_input(request)).await;
-    kind(&answer.unwrap().into_inner().thread.unwrap())
+    kind(&tree.try_send(request).await.unwrap())
 }
 
 /// The task of a turn as it is kept.
@@ -77,14 +75,15 @@ async fn kept_task(tree: &Tree, thread: &str, turn: u32) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
     let (_pair, tree, mut runner) = attached().await;
-    let request = SpawnAgentRequest {
-        objective: String::from("a clean build"),
-        definition_of_done: String::from("no warnings"),
-        message: None,
-        items: pieces(),
-        ..tree.request("worker")
-    };
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let worker = tree
+        .spawn_where("worker", |spawn| {
+            spawn.objective = String::from("a clean build");
+            spawn.definition_of_done = String::from("no warnings");
+            spawn.message = None;
+            spawn.items = pieces();
+        })
+        .await
+        .id;
     let turn = runner.start_of(&worker).await.turn.unwrap();
     assert_eq!(
         turn.inputs,
@@ -111,9 +110,7 @@ async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let mut attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     runner.complete(&attempt, "done").await;
     assert_eq!(send(&tree, &worker, pieces()).await, StatusKind::PendingInit);
     let turn = runner.next_turn(&mut attempt).await;
@@ -138,10 +135,9 @@ async fn the_pieces_of_a_root_reach_its_runner() {
     let pair = Pair::start().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let tree = pair
-        .tree_with(CreateSessionRequest {
-            agent_type: String::from("worker"),
-            items: pieces(),
-            ..CreateSessionRequest::default()
+        .tree_where(|session| {
+            session.agent_type = String::from("worker");
+            session.items = pieces();
         })
         .await;
     let turn = runner.start_of(&tree.root).await.turn.unwrap();

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use prost::Message as _;
 use supervisor_core::settings::Limits;
 use troupe_proto::supervisor::v1::{
-    Snapshot, SpawnAgentRequest, StatusKind, Thread, ToolCeiling, WatchThreadsRequest, event::Kind,
-    watch_threads_response::Message,
+    Snapshot, StatusKind, Thread, ToolCeiling, WatchThreadsRequest, event::Kind, watch_threads_response::Message,
 };
 use troupe_tests::{
     pair::Pair,
-    tree::{Spawned, Tree, kind},
+    tree::{Tree, kind},
     watch::Watch,
 };
 
@@ -109,14 +108,16 @@ async fn threads_that_say_much_come_in_more_parts() {
     let mut wordy = Vec::new();
     for thread in 0..WORDY {
         let pattern = |number| format!("{:x>PATTERN_BYTES$}", format!("-{thread}-{number}"));
-        let request = SpawnAgentRequest {
-            permissions: Some(ToolCeiling {
-                allow_list: Vec::new(),
-                deny_list: (0..PATTERNS).map(pattern).collect(),
-            }),
-            ..tree.request("worker")
-        };
-        wordy.push(Spawned::of(tree.try_spawn(request).await.unwrap()).id);
+        wordy.push(
+            tree.spawn_where("worker", |spawn| {
+                spawn.permissions = Some(ToolCeiling {
+                    allow_list: Vec::new(),
+                    deny_list: (0..PATTERNS).map(pattern).collect(),
+                });
+            })
+            .await
+            .id,
+        );
     }
     // One of the first part and one of the last.
     for closed in [&wordy[3], &wordy[WORDY - 3]] {
@@ -128,11 +129,7 @@ async fn threads_that_say_much_come_in_more_parts() {
     assert_eq!(open.len(), all.len() - 2);
 
     for (include_closed, expected) in [(false, open), (true, all)] {
-        let request = WatchThreadsRequest {
-            include_closed,
-            ..tree.watch_request()
-        };
-        let mut watch = Watch::open(&tree.client(), request).await;
+        let mut watch = tree.watch_where(|watch| watch.include_closed = include_closed).await;
         let (_, parts) = parts(&mut watch).await;
         assert!(parts.len() > 1, "one part");
         // No part is cut shorter than it must be: the first thread of the next one had no room.

@@ -6,23 +6,22 @@ use tonic::Code;
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        self as pb, CloseAgentRequest, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest,
-        PromptExtent, RunnerDraining, RunnerHello, RunnerState, StartRefusal, StatusKind, ThreadOutput,
-        ThreadStoppedReport, TurnEndedReport, TurnOutcome, attach_request::Message as ToSupervisor, event::Kind,
-        runner_report::Kind as Report,
+        self as pb, ConditionKind, CreateSessionRequest, Event, HeldThread, ListRunnersRequest, PromptExtent,
+        RunnerDraining, RunnerHello, RunnerState, StartRefusal, StatusKind, ThreadOutput, ThreadStoppedReport,
+        TurnOutcome, attach_request::Message as ToSupervisor, event::Kind, runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
     events::{about, names},
     pair::{Pair, RUNNER, VIEWER},
     refusal::refused,
-    runner::{Attempt, Runner, hello},
+    runner::{Attempt, Runner, ended, hello},
     tree::{has, kind},
     watch::Watch,
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, running, started, working};
 
 /// A lease whose half leaves a busy machine the time to come back.
 const LEASE: Duration = Duration::from_secs(8);
@@ -43,16 +42,6 @@ fn returning(attempt: &Attempt, report_sequence: u64) -> RunnerHello {
         threads: vec![held],
         ..hello("r")
     }
-}
-
-/// The report that an attempt's turn ended well, with the digest of its output.
-fn ended_with(attempt: &Attempt, output_sha256: &str) -> Report {
-    Report::TurnEnded(TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        output_sha256: output_sha256.to_owned(),
-        ..TurnEndedReport::default()
-    })
 }
 
 /// Waits until a condition of a thread has changed to this, and answers why.
@@ -94,7 +83,8 @@ async fn half_a_lease_without_runner_sets_unreachable() {
     let mut runner = Runner::greet(&pair, returning(&attempt, 1)).await;
     assert!(runner.welcome().threads[0].go_on);
     changes(&mut watch, &worker, ConditionKind::Unreachable, false).await;
-    runner.report_as(&attempt, 2, ended_with(&attempt, "")).await;
+    let ended = ended(&attempt, TurnOutcome::Completed, "");
+    runner.report_as(&attempt, 2, ended).await;
     assert_eq!(tree.status(&worker).await, StatusKind::Completed);
     let log = about(&tree.log().await, &idle);
     assert!(
@@ -107,30 +97,21 @@ async fn half_a_lease_without_runner_sets_unreachable() {
 async fn service_start_sets_no_thread_unreachable() {
     let mut pair = with_lease().await;
     let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
-    assert!(!has(&tree.thread(&worker).await, ConditionKind::Unreachable));
+    let (runner, attempt) = running(&pair, &tree).await;
+    let tree = tree.after_restart(&mut pair).await;
+    assert!(!has(&tree.thread(&attempt.thread).await, ConditionKind::Unreachable));
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     runner.complete(&attempt, "done").await;
-    let log = about(&tree.log().await, &worker);
+    let log = about(&tree.log().await, &attempt.thread);
     assert!(!names(&log).contains(&String::from("ConditionChanged")), "{log:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_closed_without_its_runner_is_stopped_when_it_returns() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (pair, tree, mut runner, worker, attempt) = working().await;
     runner.complete(&attempt, "done").await;
     drop(runner);
-    let close = CloseAgentRequest {
-        thread_id: worker.clone(),
-        ..CloseAgentRequest::default()
-    };
-    tree.client().close_agent(close).await.unwrap();
+    tree.begin_close(&worker).await;
     let mut runner = Runner::greet(&pair, returning(&attempt, 2)).await;
     assert!(runner.welcome().threads[0].go_on, "the close waits for it");
     assert_eq!(runner.shutdown().await.thread_id, worker);
@@ -147,23 +128,18 @@ async fn silent_runner_is_lost_after_one_lease() {
     // A supervisor relays the messages of its runner to the owner of the session, which may be another supervisor.
     for (number, client) in pair.runners_of_each(RUNNER).into_iter().enumerate() {
         let labels = BTreeMap::from([(String::from("number"), number.to_string())]);
-        let request = CreateSessionRequest {
-            runner_labels: labels.clone(),
-            ..CreateSessionRequest::default()
-        };
-        let tree = pair.tree_with(request).await;
+        let tree = pair.tree_where(|session| session.runner_labels = labels.clone()).await;
         let hello = RunnerHello {
             labels,
             ..hello(&format!("r{number}"))
         };
         let mut runner = Runner::greet_by(client, hello).await;
-        let worker = tree.spawn("worker").await.id;
-        runner.run(&worker).await;
+        let worker = tree.run_worker(&mut runner).await.thread;
         silent.push((tree, worker, runner));
     }
     for (tree, worker, _runner) in &silent {
-        let is_end = |event: &Event| event.thread_id == *worker && matches!(event.kind, Some(Kind::TurnEnded(_)));
-        let log = about(&tree.watch_after(0).await.until(is_end).await, worker);
+        let log = tree.watch_after(0).await.until_kind_of(worker, "TurnEnded").await;
+        let log = about(&log, worker);
         let seconds = |event: Option<&Event>| event.and_then(|event| event.time).unwrap().seconds;
         let started = log
             .iter()
@@ -178,17 +154,10 @@ async fn silent_runner_is_lost_after_one_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn longest_idle_program_is_stopped_for_capacity() {
     let (pair, tree) = started().await;
-    let two_places = RunnerHello {
-        capacity: 2,
-        ..hello("r")
-    };
-    let mut runner = Runner::greet(&pair, two_places).await;
+    let mut runner = Runner::attach_where(&pair, "r", |hello| hello.capacity = 2).await;
     let mut rested = Vec::new();
     for _ in 0..2 {
-        let worker = tree.spawn("worker").await.id;
-        let attempt = runner.run(&worker).await;
-        runner.complete(&attempt, "done").await;
-        rested.push(attempt);
+        rested.push(tree.complete_worker(&mut runner).await);
     }
     let third = tree.spawn("worker").await.id;
     let shutdown = runner.shutdown().await;
@@ -309,24 +278,13 @@ async fn threads_are_placed_by_labels() {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let labels = |size: &str| BTreeMap::from([label("size", size), label("os", "linux")]);
     let tree = pair
-        .tree_with(CreateSessionRequest {
-            runner_labels: BTreeMap::from([label("size", "large")]),
-            ..CreateSessionRequest::default()
-        })
+        .tree_where(|session| session.runner_labels = BTreeMap::from([label("size", "large")]))
         .await;
     assert_eq!(tree.now().await.runner_labels.len(), 1);
-    let small = RunnerHello {
-        labels: labels("small"),
-        ..hello("a")
-    };
-    let _small = Runner::greet(&pair, small).await;
+    let _small = Runner::attach_where(&pair, "a", |hello| hello.labels = labels("small")).await;
     let worker = tree.spawn("worker").await.id;
     assert!(has(&tree.thread(&worker).await, ConditionKind::NoRunner));
-    let large = RunnerHello {
-        labels: labels("large"),
-        ..hello("b")
-    };
-    let mut large = Runner::greet(&pair, large).await;
+    let mut large = Runner::attach_where(&pair, "b", |hello| hello.labels = labels("large")).await;
     assert_eq!(large.start().await.thread_id, worker);
 }
 
@@ -339,12 +297,9 @@ async fn role_that_no_runner_can_enforce_is_rejected() {
     loose.kinds[0].enforces_read_only = false;
     let _loose = Runner::greet(&pair, loose).await;
     let head = tree.head().await;
-    let refusal = refused(
-        tree.try_spawn(tree.request("explorer")).await,
-        Code::FailedPrecondition,
-        Reason::PolicyNotEnforceable,
-        "which needs a READ_ONLY sandbox; attach one that can",
-    );
+    let answer = tree.try_spawn(tree.request("explorer")).await;
+    let text = "which needs a READ_ONLY sandbox; attach one that can";
+    let refusal = refused(answer, Code::FailedPrecondition, Reason::PolicyNotEnforceable, text);
     assert!(!refusal.message().contains("tool policy"), "{refusal:?}");
     assert_eq!(tree.head().await, head, "nothing was recorded");
     let root = CreateSessionRequest {
@@ -353,18 +308,11 @@ async fn role_that_no_runner_can_enforce_is_rejected() {
         agent_type: String::from("explorer"),
         ..CreateSessionRequest::default()
     };
-    refused(
-        tree.client().create_session(root).await,
-        Code::FailedPrecondition,
-        Reason::PolicyNotEnforceable,
-        "READ_ONLY",
-    );
+    let answer = tree.client().create_session(root).await;
+    let text = "READ_ONLY";
+    refused(answer, Code::FailedPrecondition, Reason::PolicyNotEnforceable, text);
     // Room is another matter.
-    let full = RunnerHello {
-        capacity: 1,
-        ..hello("strict")
-    };
-    let mut strict = Runner::greet(&pair, full).await;
+    let mut strict = Runner::attach_where(&pair, "strict", |hello| hello.capacity = 1).await;
     strict.start().await;
     tree.spawn("explorer").await;
 }
@@ -386,11 +334,7 @@ async fn tool_policy_that_no_runner_can_enforce_is_rejected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capacity_of_rejected_start_goes_to_next_thread() {
     let (pair, tree) = started().await;
-    let one_place = RunnerHello {
-        capacity: 1,
-        ..hello("r")
-    };
-    let mut runner = Runner::greet(&pair, one_place).await;
+    let mut runner = Runner::attach_where(&pair, "r", |hello| hello.capacity = 1).await;
     let first = tree.spawn("worker").await.id;
     let attempt = Attempt::of(&runner.start_of(&first).await);
     let second = tree.spawn("worker").await.id;
@@ -407,20 +351,18 @@ async fn capacity_of_rejected_start_goes_to_next_thread() {
 async fn silence_is_a_stall_until_the_next_message() {
     let pair = Pair::with(|config| config.stall.silence = Duration::from_millis(200)).await;
     let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (runner, attempt) = running(&pair, &tree).await;
     let mut watch = tree.watch_after(0).await;
     for _ in 0..2 {
-        let reason = changes(&mut watch, &worker, ConditionKind::Stalled, true).await;
+        let reason = changes(&mut watch, &attempt.thread, ConditionKind::Stalled, true).await;
         assert_eq!(reason, "nothing was heard of it for 200ms");
         let output = ThreadOutput {
-            thread_id: worker.clone(),
+            thread_id: attempt.thread.clone(),
             generation: attempt.generation,
             text: String::from("still here\n"),
         };
         runner.say(ToSupervisor::Output(output)).await;
-        changes(&mut watch, &worker, ConditionKind::Stalled, false).await;
+        changes(&mut watch, &attempt.thread, ConditionKind::Stalled, false).await;
     }
     let log = about(&tree.log().await, &tree.root);
     assert!(

@@ -1,24 +1,13 @@
 //! Mailboxes over the API: reading, acknowledging, paging, and turns that mail brings about.
 
-use supervisor_svc::UpkeepLimits;
-use tonic::{Code, Status};
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{
-        AcknowledgeMailboxRequest, Event, ListMailboxRequest, ListMailboxResponse, Mail, SpawnAgentRequest, StatusKind,
-        WakePolicy, event::Kind, mail::Body,
-    },
+use tonic::Status;
+use troupe_proto::supervisor::v1::{
+    AcknowledgeMailboxRequest, Event, ListMailboxRequest, ListMailboxResponse, Mail, StatusKind, WakePolicy,
+    event::Kind, mail::Body,
 };
-use troupe_tests::{
-    client::Supervisor,
-    pair::Pair,
-    refusal::refused,
-    runner::Runner,
-    tree::{Spawned, Tree},
-    within,
-};
+use troupe_tests::{client::Supervisor, pair::Pair, refusal::invalid, runner::Runner, tree::Tree, within};
 
-use crate::{attached, started};
+use crate::{attached, soon_compacted, started};
 
 fn of(thread: &str) -> ListMailboxRequest {
     ListMailboxRequest {
@@ -121,12 +110,8 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
         mail
     );
     let (oldest, newest) = (mail[0].sequence, mail[1].sequence);
-    refused(
-        acknowledge(own.clone(), "", newest + 1).await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "is ahead of the newest mail",
-    );
+    let answer = acknowledge(own.clone(), "", newest + 1).await;
+    invalid(answer, "is ahead of the newest mail");
     assert_eq!(acknowledge(own.clone(), "", oldest).await.unwrap(), 1);
     assert_eq!(
         acknowledge(own, "", oldest).await.unwrap(),
@@ -134,8 +119,7 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
         "once more changes nothing"
     );
 
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(sequences(&mailbox(&tree, &tree.root).await), [newest]);
     let everything = ListMailboxRequest {
         include_acknowledged: true,
@@ -160,15 +144,7 @@ async fn pages_miss_nothing_while_mail_is_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remaining_mail_of_compacted_log_is_listed() {
-    let pair = Pair::with(|config| {
-        config.upkeep = UpkeepLimits {
-            snapshot_every: 20,
-            compact_above: 40,
-            keep_before_snapshot: 10,
-            ..UpkeepLimits::default()
-        };
-    })
-    .await;
+    let pair = Pair::with(|config| config.upkeep = soon_compacted()).await;
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
     completed_child(&tree, &mut runner, &tree.root).await;
@@ -186,11 +162,9 @@ async fn remaining_mail_of_compacted_log_is_listed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_wakes_threads_by_wake_policy() {
     let (pair, tree, mut runner) = attached().await;
-    let request = SpawnAgentRequest {
-        wake_policy: WakePolicy::OnIdle.into(),
-        ..tree.request("orchestrator")
-    };
-    let parent = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let parent = tree
+        .spawn_where("orchestrator", |spawn| spawn.wake_policy = WakePolicy::OnIdle.into())
+        .await;
     assert_eq!(parent.thread.wake_policy(), WakePolicy::OnIdle);
     let parent = parent.id;
     let mut attempt = runner.run(&parent).await;

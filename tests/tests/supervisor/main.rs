@@ -36,7 +36,12 @@ mod waits;
 mod watching;
 mod workspaces;
 
-use troupe_tests::{pair::Pair, runner::Runner, tree::Tree};
+use supervisor_svc::UpkeepLimits;
+use troupe_tests::{
+    pair::Pair,
+    runner::{Attempt, Runner},
+    tree::Tree,
+};
 
 /// Starts a pair with a session.
 async fn started() -> (Pair, Tree) {
@@ -50,4 +55,28 @@ async fn attached() -> (Pair, Tree, Runner) {
     let (pair, tree) = started().await;
     let runner = Runner::attach(&pair, "r").await;
     (pair, tree, runner)
+}
+
+/// Starts a pair with a session and a runner named "r" that runs a worker's first turn. The string is the worker's id.
+async fn working() -> (Pair, Tree, Runner, String, Attempt) {
+    let (pair, tree) = started().await;
+    let (runner, attempt) = running(&pair, &tree).await;
+    (pair, tree, runner, attempt.thread.clone(), attempt)
+}
+
+/// Attaches a runner named "r" that runs a worker's first turn.
+async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
+    let mut runner = Runner::attach(pair, "r").await;
+    let attempt = tree.run_worker(&mut runner).await;
+    (runner, attempt)
+}
+
+/// Limits that compact a log after few events.
+fn soon_compacted() -> UpkeepLimits {
+    UpkeepLimits {
+        snapshot_every: 20,
+        compact_above: 40,
+        keep_before_snapshot: 10,
+        ..UpkeepLimits::default()
+    }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::json;
 use sha2::Sha256;
-use supervisor_svc::{UpkeepLimits, WebhookLimits};
+use supervisor_svc::WebhookLimits;
 use tonic::{Code, Status, Streaming};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         CreateSessionRequest, Notification,
         NotificationKind::{self, AgentTurnComplete, RunnerLost, SubAgentComplete},
-        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, UpdateSessionRequest,
-        WatchNotificationsRequest, WatchNotificationsResponse, Webhook,
+        NotificationPolicy, SetActiveThreadRequest, StatusKind, TurnOutcome, WatchNotificationsRequest,
+        WatchNotificationsResponse, Webhook,
     },
 };
 use troupe_tests::{
@@ -21,13 +21,13 @@ use troupe_tests::{
     client::Supervisor,
     pair::{Pair, VIEWER},
     receiver::{Received, Receiver},
-    refusal::refused,
-    runner::{Attempt, Runner},
+    refusal::{invalid, refused},
+    runner::Runner,
     tree::Tree,
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, soon_compacted, started};
 
 const SECRET: &str = "a secret of 19 byte";
 
@@ -81,19 +81,6 @@ async fn look_at(tree: &Tree, name: &str, thread: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Spawns a worker, whose first turn runs.
-async fn working(tree: &Tree, runner: &mut Runner) -> Attempt {
-    let worker = tree.spawn("worker").await.id;
-    runner.run(&worker).await
-}
-
-/// Spawns a worker, which completes.
-async fn completed(tree: &Tree, runner: &mut Runner) -> String {
-    let attempt = working(tree, runner).await;
-    runner.complete(&attempt, "done").await;
-    attempt.thread
-}
-
 // ---- streams ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,8 +90,8 @@ async fn event_is_one_notification_with_all_kinds() {
     let mut viewer = Notes::open(pair.with_token(VIEWER), everything(&tree, "wall"))
         .await
         .unwrap();
-    let first = working(&tree, &mut runner).await;
-    let second = working(&tree, &mut runner).await;
+    let first = tree.run_worker(&mut runner).await;
+    let second = tree.run_worker(&mut runner).await;
     runner.complete(&first, "all\u{7}\ngood").await;
     runner.end(&second, TurnOutcome::Errored, "it broke").await;
 
@@ -128,7 +115,7 @@ async fn event_is_one_notification_with_all_kinds() {
 async fn returning_runner_without_thread_notifies_loss() {
     let (pair, tree, mut runner) = attached().await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
-    let lost = working(&tree, &mut runner).await.thread;
+    let lost = tree.run_worker(&mut runner).await.thread;
     let _runner = runner.come_back(&pair, &[]).await;
 
     let told = notes.next().await;
@@ -146,11 +133,11 @@ async fn returning_runner_without_thread_notifies_loss() {
 async fn missed_notifications_are_delivered_after_restart() {
     let (mut pair, tree, mut runner) = attached().await;
     // Before any watch exists: no client is notified.
-    completed(&tree, &mut runner).await;
+    tree.complete_worker(&mut runner).await;
     let mut notes = Notes::open(tree.client(), everything(&tree, "desk")).await.unwrap();
-    let told = completed(&tree, &mut runner).await;
+    let told = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(notes.about().await.0, told);
-    let looked_at = working(&tree, &mut runner).await;
+    let looked_at = tree.run_worker(&mut runner).await;
     look_at(&tree, "desk", &looked_at.thread).await.unwrap();
 
     pair.restart().await;
@@ -167,7 +154,7 @@ async fn missed_notifications_are_delivered_after_restart() {
     let tree = tree.by(pair.operator());
     let mut runner = runner.come_back(&pair, std::slice::from_ref(&looked_at)).await;
     runner.complete(&looked_at, "done").await;
-    let missed = completed(&tree, &mut runner).await;
+    let missed = tree.complete_worker(&mut runner).await.thread;
     // Policy, focus and position are what they were.
     let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     assert_eq!(notes.about().await, (looked_at.thread, vec![SubAgentComplete]));
@@ -175,7 +162,7 @@ async fn missed_notifications_are_delivered_after_restart() {
 
     // A new client begins with the next event.
     let mut other = Notes::open(tree.client(), everything(&tree, "wall")).await.unwrap();
-    let next = completed(&tree, &mut runner).await;
+    let next = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(other.about().await.0, next);
     assert_eq!(notes.about().await.0, next);
 }
@@ -183,9 +170,9 @@ async fn missed_notifications_are_delivered_after_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_may_choose_its_resume_position() {
     let (_pair, tree, mut runner) = attached().await;
-    let first = completed(&tree, &mut runner).await;
+    let first = tree.complete_worker(&mut runner).await.thread;
     let seen = tree.head().await;
-    let second = completed(&tree, &mut runner).await;
+    let second = tree.complete_worker(&mut runner).await.thread;
     let head = tree.head().await;
     for (after, focus, expected) in [
         (0, first.as_str(), vec![&second]),
@@ -208,12 +195,8 @@ async fn client_may_choose_its_resume_position() {
         ..client(&tree, "desk")
     };
     let answer = Notes::open(tree.client(), ahead).await.map(drop);
-    refused(
-        answer,
-        Code::OutOfRange,
-        Reason::AheadOfHead,
-        "is ahead of the newest event",
-    );
+    let text = "is ahead of the newest event";
+    refused(answer, Code::OutOfRange, Reason::AheadOfHead, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,12 +234,8 @@ async fn bad_requests_are_refused() {
         let opened = Notes::open(tree.client(), request).await.map(drop);
         refused(opened, code, reason, text);
     }
-    refused(
-        look_at(&tree, "desk", UNKNOWN).await,
-        Code::NotFound,
-        Reason::ThreadNotFound,
-        "not found",
-    );
+    let answer = look_at(&tree, "desk", UNKNOWN).await;
+    refused(answer, Code::NotFound, Reason::ThreadNotFound, "not found");
 }
 
 // ---- webhooks ----
@@ -264,12 +243,7 @@ async fn bad_requests_are_refused() {
 /// A pair whose logs are soon compacted, and whose webhooks may lead to this machine and are tried again soon.
 async fn pair_with_webhooks() -> Pair {
     Pair::with(|config| {
-        config.upkeep = UpkeepLimits {
-            snapshot_every: 20,
-            compact_above: 40,
-            keep_before_snapshot: 10,
-            ..UpkeepLimits::default()
-        };
+        config.upkeep = soon_compacted();
         config.webhooks = WebhookLimits {
             allow_private: true,
             first_retry: Duration::from_millis(10),
@@ -322,8 +296,8 @@ async fn a_webhook_is_sent_everything_in_order_until_it_accepts() {
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
     let mut runner = Runner::attach(&pair, "r").await;
-    let first = completed(&tree, &mut runner).await;
-    let second = completed(&tree, &mut runner).await;
+    let first = tree.complete_worker(&mut runner).await.thread;
+    let second = tree.complete_worker(&mut runner).await.thread;
 
     let refused = receiver.next(503).await;
     let redirected = receiver.next(302).await;
@@ -368,9 +342,9 @@ async fn a_webhook_is_sent_the_kinds_that_it_wants() {
         "the secret stays here"
     );
     let mut runner = Runner::attach(&pair, "r").await;
-    let failing = working(&tree, &mut runner).await;
+    let failing = tree.run_worker(&mut runner).await;
     runner.end(&failing, TurnOutcome::Errored, "no").await;
-    let good = completed(&tree, &mut runner).await;
+    let good = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(receiver.next(200).await.json()["thread_id"], good.as_str());
 }
 
@@ -380,8 +354,8 @@ async fn rejected_webhook_delivery_is_retried_after_restart() {
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
     let mut runner = Runner::attach(&pair, "r").await;
-    let first = completed(&tree, &mut runner).await;
-    let second = completed(&tree, &mut runner).await;
+    let first = tree.complete_worker(&mut runner).await.thread;
+    let second = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(receiver.next(200).await.json()["thread_id"], first.as_str());
     let refused = receiver.next(500).await;
     assert_eq!(refused.json()["thread_id"], second.as_str());
@@ -397,15 +371,11 @@ async fn rejected_webhook_delivery_is_retried_after_restart() {
 }
 
 async fn replace_webhooks(tree: &Tree, webhooks: Vec<Webhook>) {
-    let request = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        webhooks,
-        replace_webhooks: true,
-        ..UpdateSessionRequest::default()
-    };
-    within("the answer to an update", tree.client().update_session(request))
-        .await
-        .unwrap();
+    tree.update(|session| {
+        session.webhooks = webhooks;
+        session.replace_webhooks = true;
+    })
+    .await;
 }
 
 /// The thread of the next delivery, which is accepted.
@@ -421,20 +391,20 @@ async fn kept_webhook_continues_and_readded_webhook_restarts() {
     let [staying, leaving] = [&stays, &leaves].map(|receiver| webhook(&receiver.url(), &[]));
     let tree = pair.tree_with(session_with(vec![staying.clone()])).await;
     let mut runner = Runner::attach(&pair, "r").await;
-    let first = completed(&tree, &mut runner).await;
+    let first = tree.complete_worker(&mut runner).await.thread;
     // It has accepted nothing when the other one is added.
     assert_eq!(stays.next(503).await.json()["thread_id"], first.as_str());
     replace_webhooks(&tree, vec![leaving.clone(), staying.clone()]).await;
     assert_eq!(told(&stays).await, first);
-    let second = completed(&tree, &mut runner).await;
+    let second = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(told(&stays).await, second, "each once");
     assert_eq!(told(&leaves).await, second, "it starts with later notifications");
 
     replace_webhooks(&tree, vec![staying.clone()]).await;
-    let third = completed(&tree, &mut runner).await;
+    let third = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(told(&stays).await, third);
     replace_webhooks(&tree, vec![staying, leaving]).await;
-    let fourth = completed(&tree, &mut runner).await;
+    let fourth = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(
         told(&leaves).await,
         fourth,
@@ -450,11 +420,10 @@ async fn clients_and_webhooks_continue_after_compaction() {
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
     drop(Notes::open(tree.client(), client(&tree, "desk")).await.unwrap());
     tree.compact_beyond(tree.head().await).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     let mut runner = Runner::attach(&pair, "r").await;
-    let thread = completed(&tree, &mut runner).await;
+    let thread = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(notes.about().await.0, thread);
     assert_eq!(receiver.next(200).await.json()["thread_id"], thread.as_str());
 }
@@ -483,6 +452,6 @@ async fn forbidden_webhooks_are_rejected() {
     ] {
         let mut client = pair.operator();
         let answer = within("an answer", client.create_session(session_with(webhooks))).await;
-        refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+        invalid(answer, text);
     }
 }

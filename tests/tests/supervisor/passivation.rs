@@ -14,6 +14,7 @@ use troupe_proto::{
     },
 };
 use troupe_tests::{
+    accepted,
     client::Supervisor,
     events::assert_whole,
     pair::{OPERATOR, Pair},
@@ -24,6 +25,8 @@ use troupe_tests::{
     watch::Watch,
     within,
 };
+
+use crate::{running, soon_compacted};
 
 /// A pair whose sessions leave memory soon.
 async fn restless() -> Pair {
@@ -44,8 +47,7 @@ async fn pages(mut client: Supervisor, request: ListSessionsRequest) -> Vec<Vec<
             page_token,
             ..request.clone()
         };
-        let page = within("a page of sessions", client.list_sessions(request)).await;
-        let page = page.unwrap().into_inner();
+        let page = accepted("a page of sessions", client.list_sessions(request)).await;
         pages.push(page.sessions);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -58,9 +60,7 @@ async fn pages(mut client: Supervisor, request: ListSessionsRequest) -> Vec<Vec<
 async fn passivated_session_is_unchanged_on_activation() {
     let pair = restless().await;
     let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await;
-    let mut attempt = runner.run(&worker.id).await;
+    let (mut runner, mut attempt) = running(&pair, &tree).await;
     runner.complete(&attempt, "done").await;
     pair.at_rest_but(0).await;
 
@@ -72,11 +72,11 @@ async fn passivated_session_is_unchanged_on_activation() {
     assert_eq!(tree.threads().await, threads);
 
     pair.at_rest_but(0).await;
-    tree.note(&worker.id, "still here").await;
-    assert_eq!(tree.thread(&worker.id).await.thread_note, "still here");
+    tree.note(&attempt.thread, "still here").await;
+    assert_eq!(tree.thread(&attempt.thread).await.thread_note, "still here");
     pair.at_rest_but(0).await;
     // The runner still has the program, and is given the next turn.
-    tree.send(&worker.id, "more").await;
+    tree.send(&attempt.thread, "more").await;
     runner.next_turn(&mut attempt).await;
     runner.complete(&attempt, "done again").await;
     pair.at_rest_but(0).await;
@@ -114,18 +114,11 @@ async fn session_is_passivated_after_its_webhook_deliveries() {
         kinds: Vec::new(),
         secret: String::from("a secret of a webhook"),
     };
-    let tree = pair
-        .tree_with(CreateSessionRequest {
-            webhooks: vec![webhook],
-            ..CreateSessionRequest::default()
-        })
-        .await;
+    let tree = pair.tree_where(|session| session.webhooks = vec![webhook]).await;
     pair.at_rest_but(0).await;
     let mut runner = Runner::attach(&pair, "r").await;
     for _ in 0..2 {
-        let worker = tree.spawn("worker").await.id;
-        let attempt = runner.run(&worker).await;
-        runner.complete(&attempt, "done").await;
+        let worker = tree.complete_worker(&mut runner).await.thread;
         for status in [500, 204] {
             assert_eq!(receiver.next(status).await.json()["thread_id"], worker.as_str());
         }
@@ -173,11 +166,7 @@ async fn unread_streams_end_and_allow_passivation() {
         tree.close(&worker.id).await;
     }
     let mut deaf = pair.deaf(OPERATOR);
-    let events = WatchThreadsRequest {
-        after_sequence: Some(0),
-        ..tree.watch_request()
-    };
-    let events = Watch::open(&deaf, events).await;
+    let events = tree.by(deaf.clone()).watch_after(0).await;
     let notifications = WatchNotificationsRequest {
         session_id: tree.session.clone(),
         client_id: String::from("desk"),
@@ -251,10 +240,7 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
     let mut pair = Pair::with(|config| {
         config.upkeep = UpkeepLimits {
             idle: Duration::from_secs(60),
-            snapshot_every: 20,
-            compact_above: 40,
-            keep_before_snapshot: 10,
-            ..UpkeepLimits::default()
+            ..soon_compacted()
         };
     })
     .await;
@@ -262,12 +248,8 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
     let worker = tree.spawn("worker").await;
     tree.compact_beyond(0).await;
     let status = tree.watch_after(0).await.failure().await;
-    let status = refused::<()>(
-        Err(status),
-        Code::OutOfRange,
-        Reason::HistoryCompacted,
-        "are compacted; watch from",
-    );
+    let text = "are compacted; watch from";
+    let status = refused::<()>(Err(status), Code::OutOfRange, Reason::HistoryCompacted, text);
     let said: u64 = metadata_of(&status)["oldest"].parse().unwrap();
     let head = tree.head().await;
     assert_eq!(metadata_of(&status)["head"], head.to_string());
@@ -276,8 +258,7 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
     assert_eq!(window.len() as u64, head - said);
 
     let (session, threads) = (tree.now().await, tree.threads().await);
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(tree.now().await, session, "from the snapshot and what came after it");
     assert_eq!(tree.threads().await, threads);
     tree.note(&worker.id, "after it").await;
@@ -379,10 +360,7 @@ async fn session_page_cost_is_bounded() {
         ..ListSessionsRequest::default()
     };
     let oldest = pair
-        .tree_with(CreateSessionRequest {
-            labels: labelled.labels.clone(),
-            ..CreateSessionRequest::default()
-        })
+        .tree_where(|session| session.labels = labelled.labels.clone())
         .await;
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {

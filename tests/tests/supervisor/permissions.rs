@@ -1,15 +1,10 @@
 //! Restrictions by a spawn: a child has the tools that its role, its parent and its spawn all allow, and no descendant
 //! regains a denied tool.
 
-use tonic::Code;
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{AuthorizeToolRequest, AuthorizeToolResponse, SpawnAgentRequest, ToolCeiling},
-};
+use troupe_proto::supervisor::v1::{SpawnAgentRequest, ToolCeiling};
 use troupe_tests::{
-    refusal::refused,
+    refusal::invalid,
     tree::{Spawned, Tree},
-    within,
 };
 
 use crate::started;
@@ -29,27 +24,11 @@ fn narrowed(request: SpawnAgentRequest, allow: &[&str], deny: &[&str]) -> SpawnA
     }
 }
 
-async fn spawned(tree: &Tree, request: SpawnAgentRequest) -> Spawned {
-    Spawned::of(tree.try_spawn(request).await.unwrap())
-}
-
-/// What the service says to a tool call of a thread.
-async fn decision(tree: &Tree, thread: &str, tool: &str) -> AuthorizeToolResponse {
-    let request = AuthorizeToolRequest {
-        thread_id: thread.to_owned(),
-        tool: tool.to_owned(),
-        arguments_json: String::from("{}"),
-        ..AuthorizeToolRequest::default()
-    };
-    let answer = within("a decision", tree.client().authorize_tool(request)).await;
-    answer.unwrap().into_inner()
-}
-
 /// Those of the tools that a thread may use.
 async fn usable<'t>(tree: &Tree, thread: &str, tools: &[&'t str]) -> Vec<&'t str> {
     let mut allowed = Vec::new();
     for &tool in tools {
-        if decision(tree, thread, tool).await.allowed {
+        if tree.may_use(thread, tool).await {
             allowed.push(tool);
         }
     }
@@ -65,12 +44,12 @@ async fn descendants_do_not_regain_denied_tools() {
     assert_eq!(usable(&tree, &worker.id, &tools).await, tools);
 
     let request = narrowed(tree.request("orchestrator"), &[], &["exec_*", "update_plan"]);
-    let lead = spawned(&tree, request).await;
+    let lead = tree.spawn_with(request).await;
     assert_eq!(usable(&tree, &lead.id, &tools).await, ["read_file"]);
     for by in [&tree, &tree.by(pair.with_token(&lead.token))] {
-        let plain = spawned(by, by.request_under(&lead.id, "worker")).await;
+        let plain = by.spawn_with(by.request_under(&lead.id, "worker")).await;
         let greedy = narrowed(by.request_under(&lead.id, "worker"), &["*"], &[]);
-        let greedy = spawned(by, greedy).await;
+        let greedy = by.spawn_with(greedy).await;
         for child in [plain, greedy] {
             assert_eq!(usable(&tree, &child.id, &tools).await, ["read_file"]);
         }
@@ -100,12 +79,8 @@ async fn invalid_permission_patterns_are_rejected() {
         ("", "permissions: deny_list of spawn: a tool pattern is empty"),
         (long.as_str(), "permissions: deny_list of spawn: the tool pattern"),
     ] {
-        refused(
-            tree.try_spawn(narrowed(tree.request("worker"), &[], &[pattern])).await,
-            Code::InvalidArgument,
-            Reason::InvalidArgument,
-            text,
-        );
+        let answer = tree.try_spawn(narrowed(tree.request("worker"), &[], &[pattern])).await;
+        invalid(answer, text);
     }
     assert_eq!(tree.head().await, head);
 }

@@ -11,22 +11,22 @@ use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
     reason::Reason,
     supervisor::v1::{
-        Artifact, CreateSessionRequest, GetPromptRequest, GetPromptResponse, ListArtifactsRequest, ListPromptsRequest,
-        ListPromptsResponse, Prompt, PromptExtent, PromptLog, PromptReport, SendInputRequest, SpawnAgentRequest,
-        event::Kind, runner_report::Kind as Report,
+        GetPromptRequest, GetPromptResponse, ListArtifactsRequest, ListPromptsRequest, ListPromptsResponse, Prompt,
+        PromptExtent, PromptLog, PromptReport, SendInputRequest, SpawnAgentRequest, event::Kind,
+        runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
     client::Supervisor,
     content::read,
     pair::{Pair, VIEWER},
-    refusal::refused,
-    runner::{Attempt, Runner},
-    tree::{Spawned, Tree},
+    refusal::{illegal_transition, invalid, not_found, not_permitted, refused},
+    runner::Runner,
+    tree::{Tree, input},
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, running, started, working};
 
 async fn prompt(client: &Supervisor, thread: &str, turn: u32) -> Result<Prompt, Status> {
     Ok(compared(client, thread, turn, 0).await?.prompt.unwrap())
@@ -54,21 +54,8 @@ async fn page(client: &Supervisor, thread: &str, size: i32, token: &str) -> Resu
     Ok(answer.into_inner())
 }
 
-async fn artifacts(client: &Supervisor, thread: &str) -> Vec<Artifact> {
-    let request = ListArtifactsRequest {
-        thread_id: thread.to_owned(),
-        ..ListArtifactsRequest::default()
-    };
-    let answer = within("artifacts", client.clone().list_artifacts(request)).await;
-    answer.unwrap().into_inner().artifacts
-}
-
 async fn tree_that_keeps(pair: &Pair, log: PromptLog) -> Tree {
-    pair.tree_with(CreateSessionRequest {
-        prompt_log: log.into(),
-        ..CreateSessionRequest::default()
-    })
-    .await
+    pair.tree_where(|session| session.prompt_log = log.into()).await
 }
 
 fn kinds(prompt: &Prompt) -> Vec<BlockKind> {
@@ -89,23 +76,21 @@ fn sha256_of(blocks: &[PromptBlock]) -> String {
 /// both prompts.
 async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock>, Vec<PromptBlock>) {
     let mut runner = Runner::attach(pair, "r").await;
-    let request = SpawnAgentRequest {
-        custom_system_prompt: String::from("You are one of a kind."),
-        r#override: String::from("Only today."),
-        ..tree.request("worker")
-    };
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let worker = tree
+        .spawn_where("worker", |spawn| {
+            spawn.custom_system_prompt = String::from("You are one of a kind.");
+            spawn.r#override = String::from("Only today.");
+        })
+        .await
+        .id;
     let start = runner.start_of(&worker).await;
-    let attempt = Attempt::of(&start);
-    runner.begin(&attempt).await;
+    let attempt = runner.begin_start(&start).await;
     runner.complete(&attempt, "done").await;
     let request = SendInputRequest {
-        thread_id: worker.clone(),
-        message: Some(String::from("and the tests")),
         r#override: String::from("Only tomorrow."),
-        ..SendInputRequest::default()
+        ..input(&worker, "and the tests")
     };
-    tree.client().send_input(request).await.unwrap();
+    tree.try_send(request).await.unwrap();
     let second = runner.turn_of(&attempt).await;
     assert_eq!(second.extent(), PromptExtent::Delta);
     (worker, runner, start.turn.unwrap().blocks, second.blocks)
@@ -113,7 +98,7 @@ async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock
 
 /// Spawns a thread. Returns its id and the text of its role.
 async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
-    let id = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let id = tree.spawn_with(request).await.id;
     let blocks = runner.start_of(&id).await.turn.unwrap().blocks;
     let role = blocks.into_iter().find(|block| block.kind() == BlockKind::Role);
     (id, role.map(|block| block.text))
@@ -200,12 +185,8 @@ async fn the_effective_prompt_is_kept_whole() {
         page_token: one.next_page_token.clone(),
         ..ListArtifactsRequest::default()
     };
-    refused(
-        client.clone().list_artifacts(of_another_list).await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "start again without it",
-    );
+    let answer = client.clone().list_artifacts(of_another_list).await;
+    invalid(answer, "start again without it");
     let other = page(&client, &worker, 1, &one.next_page_token).await.unwrap();
     assert_eq!([one.prompts, other.prompts].concat(), without_texts);
     assert_eq!(other.next_page_token, "");
@@ -214,12 +195,13 @@ async fn the_effective_prompt_is_kept_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objective_is_in_every_prompt() {
     let (_pair, tree, mut runner) = attached().await;
-    let request = SpawnAgentRequest {
-        objective: String::from("a clean build"),
-        definition_of_done: String::from("no warnings"),
-        ..tree.request("worker")
-    };
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let worker = tree
+        .spawn_where("worker", |spawn| {
+            spawn.objective = String::from("a clean build");
+            spawn.definition_of_done = String::from("no warnings");
+        })
+        .await
+        .id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
     tree.send(&worker, "go on").await;
@@ -240,21 +222,15 @@ async fn objective_is_in_every_prompt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overrides_of_waiting_inputs_are_one_block() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     // Of their beginnings alone a record would have no room for one each.
     let last_words: Vec<String> = (0..64).map(|number| format!("{number} {}", "ä".repeat(300))).collect();
     for text in &last_words {
         let request = SendInputRequest {
-            thread_id: worker.clone(),
-            message: Some(String::from("more")),
             r#override: text.clone(),
-            ..SendInputRequest::default()
+            ..input(&worker, "more")
         };
-        within("the answer to an input", tree.client().send_input(request))
-            .await
-            .unwrap();
+        tree.try_send(request).await.unwrap();
     }
     runner.complete(&attempt, "done").await;
     let turn = runner.turn_of(&attempt).await;
@@ -293,23 +269,17 @@ async fn a_diff_shows_the_blocks_that_differ() {
     assert_eq!(compared(&client, &worker, 2, 0).await.unwrap().diff, "");
 
     let answer = compared(&client, &worker, 2, 3).await;
-    refused(answer, Code::NotFound, Reason::NotFound, "prompt of turn 3 not found");
-    refused(
-        prompt(&client, &worker, 3).await,
-        Code::NotFound,
-        Reason::NotFound,
-        "prompt of turn 3 not found",
-    );
+    not_found(answer, "prompt of turn 3 not found");
+    not_found(prompt(&client, &worker, 3).await, "prompt of turn 3 not found");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompts_that_are_too_large_are_read_but_not_compared() {
     let (_pair, tree, mut runner) = attached().await;
-    let request = SpawnAgentRequest {
-        message: Some("x".repeat(600_000)),
-        ..tree.request("worker")
-    };
-    let worker = Spawned::of(tree.try_spawn(request).await.unwrap()).id;
+    let worker = tree
+        .spawn_where("worker", |spawn| spawn.message = Some("x".repeat(600_000)))
+        .await
+        .id;
     let attempt = runner.run(&worker).await;
     runner.complete(&attempt, "done").await;
     tree.send(&worker, &"y".repeat(600_000)).await;
@@ -327,25 +297,26 @@ async fn prompts_that_are_too_large_are_read_but_not_compared() {
 async fn prompt_omitted_by_full_session_is_not_lost() {
     let mut pair = Pair::alone(|config| config.session_content_bytes = 400_000).await;
     let tree = pair.tree().await;
-    let mut runner = Runner::attach(&pair, "r").await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (mut runner, attempt) = running(&pair, &tree).await;
     // There is room for it once, and not for the prompt that repeats it.
-    tree.send(&worker, &"x".repeat(250_000)).await;
+    tree.send(&attempt.thread, &"x".repeat(250_000)).await;
     runner.complete(&attempt, "done").await;
     runner.turn_of(&attempt).await;
 
     let client = tree.client();
-    let (first, second) = (prompt(&client, &worker, 1).await, prompt(&client, &worker, 2).await);
+    let (first, second) = (
+        prompt(&client, &attempt.thread, 1).await,
+        prompt(&client, &attempt.thread, 2).await,
+    );
     let (first, second) = (first.unwrap(), second.unwrap());
     assert!(!first.texts_left_out && second.texts_left_out);
     assert_eq!(block(&second, BlockKind::Task).text, "");
     let kept = block(&second, BlockKind::System);
     assert_eq!(kept, block(&first, BlockKind::System), "the session had it already");
     assert!(!kept.text.is_empty());
-    let answer = compared(&client, &worker, 2, 1).await;
+    let answer = compared(&client, &attempt.thread, 2, 1).await;
     let text = "the texts of the prompt of turn 2 were left out, since the session had no room for them";
-    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
+    illegal_transition(answer, text);
 
     drop(runner);
     let mut report = None;
@@ -369,15 +340,10 @@ async fn a_session_that_keeps_hashes_keeps_no_texts() {
     assert!(first.blocks.iter().all(|block| block.text.is_empty()));
     let task = block(&first, BlockKind::Task).sha256.clone();
     let answer = read(&client, &tree.session, &task).await;
-    refused(
-        answer,
-        Code::NotFound,
-        Reason::NotFound,
-        &format!("content {task} not found"),
-    );
+    not_found(answer, &format!("content {task} not found"));
     let text = "open one with prompt_log FULL";
     let answer = compared(&client, &worker, 2, 1).await;
-    refused(answer, Code::FailedPrecondition, Reason::IllegalTransition, text);
+    illegal_transition(answer, text);
     for event in tree.log().await {
         if let Some(Kind::TurnDispatched(dispatched)) = event.kind {
             let mut contents = dispatched.blocks.into_iter().map(|block| block.content.unwrap());
@@ -403,7 +369,7 @@ async fn session_without_prompts_still_records_turns() {
     assert_eq!(prompt(&client, &worker, 1).await.unwrap(), listed[0]);
     for block in sent {
         let answer = read(&client, &tree.session, &block.sha256).await;
-        refused(answer, Code::NotFound, Reason::NotFound, "not found");
+        not_found(answer, "not found");
     }
 }
 
@@ -420,15 +386,10 @@ async fn viewers_see_digests() {
         assert_eq!((seen.text.as_str(), &seen.sha256), ("", &whole.sha256));
         let answer = read(&viewer, &tree.session, &whole.sha256).await;
         let text = "viewers read the contents of artifacts only";
-        refused(answer, Code::PermissionDenied, Reason::NotPermitted, text);
+        not_permitted(answer, text);
     }
     let answer = compared(&viewer, &worker, 2, 1).await;
-    refused(
-        answer,
-        Code::PermissionDenied,
-        Reason::NotPermitted,
-        "viewers see digests of prompts",
-    );
+    not_permitted(answer, "viewers see digests of prompts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -454,12 +415,7 @@ async fn a_thread_reads_the_prompts_of_its_subtree() {
     );
     assert_eq!(read(&by_a, "", &task.sha256).await.unwrap(), task.text.as_bytes());
     let answer = read(&by_b, "", &task.sha256).await;
-    refused(
-        answer,
-        Code::NotFound,
-        Reason::NotFound,
-        &format!("content {} not found", task.sha256),
-    );
+    not_found(answer, &format!("content {} not found", task.sha256));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -484,7 +440,7 @@ async fn rendered_prompt_is_an_artifact() {
             .report(&attempt, Report::Prompt(PromptReport { turn: 1, blocks }))
             .await;
 
-        let found = artifacts(&tree.client(), &worker).await;
+        let found = tree.artifacts(&worker).await;
         let Some(text) = text else {
             assert!(found.is_empty(), "{found:?}");
             continue;
@@ -506,13 +462,8 @@ async fn rendered_prompt_is_an_artifact() {
         );
 
         let viewer = pair.with_token(VIEWER);
-        assert_eq!(artifacts(&viewer, &worker).await, found);
+        assert_eq!(tree.by(viewer.clone()).artifacts(&worker).await, found);
         let answer = read(&viewer, &tree.session, sum).await;
-        refused(
-            answer,
-            Code::PermissionDenied,
-            Reason::NotPermitted,
-            "viewers read the contents of artifacts only",
-        );
+        not_permitted(answer, "viewers read the contents of artifacts only");
     }
 }

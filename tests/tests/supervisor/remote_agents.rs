@@ -14,9 +14,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use troupe_client::tls::ClientFiles;
 use troupe_proto::supervisor::v1::{
-    Artifact, ArtifactReport, AskParentRequest, CloseSessionRequest, ConditionKind, InterruptAgentRequest,
-    ListArtifactsRequest, ListTranscriptRequest, StatusKind, ThreadStatus, TranscriptKind, Turn, TurnOutcome,
-    input_item::Item, runner_report::Kind as Report,
+    Artifact, ArtifactReport, AskParentRequest, CloseSessionRequest, ConditionKind, ListTranscriptRequest, StatusKind,
+    ThreadStatus, TranscriptKind, Turn, TurnOutcome, input_item::Item, runner_report::Kind as Report,
 };
 use troupe_runner::{Programs, RunnerConfig};
 use troupe_tests::{
@@ -24,7 +23,7 @@ use troupe_tests::{
     pair::{OPERATOR, Pair, RUNNER},
     relay::Relay,
     runner::{Attempt, Runner},
-    tree::Tree,
+    tree::{Tree, condition},
     within,
 };
 
@@ -62,8 +61,7 @@ impl Remote {
         let (near, tree, stop, running) = near(&url, binding, TOKEN, &files).await;
         let spawned = tree.spawn("worker").await;
         let start = runner.start().await;
-        let attempt = Attempt::of(&start);
-        runner.begin(&attempt).await;
+        let attempt = runner.begin_start(&start).await;
         let remote = Self {
             far,
             runner,
@@ -87,6 +85,19 @@ impl Remote {
 
     async fn complete(&mut self, message: &str) {
         self.runner.complete(&self.attempt, message).await;
+    }
+
+    /// Reports a file that the remote agent made in its first turn.
+    async fn make(&mut self, name: &str, text: &'static str) {
+        let file = ArtifactReport {
+            turn: 1,
+            name: name.to_owned(),
+            kind: String::from("report"),
+            media_type: String::from("text/plain"),
+            data: text.into(),
+            ..ArtifactReport::default()
+        };
+        self.runner.report(&self.attempt, Report::Artifact(file)).await;
     }
 
     /// Waits until the runner of the thread knows the task. Before that, a lost connection fails the turn.
@@ -116,13 +127,7 @@ impl Remote {
 
     /// The thread's artifacts.
     async fn artifacts(&self) -> Vec<Artifact> {
-        let request = ListArtifactsRequest {
-            session_id: self.tree.session.clone(),
-            thread_id: self.thread.clone(),
-            ..ListArtifactsRequest::default()
-        };
-        let listed = self.tree.client().list_artifacts(request).await.unwrap();
-        listed.into_inner().artifacts
+        self.tree.artifacts(&self.thread).await
     }
 
     async fn messages(&self) -> Vec<String> {
@@ -220,15 +225,7 @@ async fn turns_are_tasks_of_one_context() {
         "{role}"
     );
     assert_eq!(task, "the task");
-    let file = ArtifactReport {
-        turn: 1,
-        name: String::from("notes.txt"),
-        kind: String::from("report"),
-        media_type: String::from("text/plain"),
-        data: "three files".into(),
-        ..ArtifactReport::default()
-    };
-    remote.runner.report(&remote.attempt, Report::Artifact(file)).await;
+    remote.make("notes.txt", "three files").await;
     remote.complete("Fixed.").await;
     assert_eq!(shown(&remote.settled().await), (StatusKind::Completed, "Fixed."));
 
@@ -246,10 +243,7 @@ async fn turns_are_tasks_of_one_context() {
         b"three files"
     );
     let thread = remote.tree.thread(&remote.thread).await;
-    let gap = thread
-        .conditions
-        .iter()
-        .find(|condition| condition.kind() == ConditionKind::PolicyGap);
+    let gap = condition(&thread, ConditionKind::PolicyGap);
     assert!(
         gap.unwrap()
             .reason
@@ -309,12 +303,7 @@ async fn question_reaches_the_parent_and_its_answer_the_task() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interruption_cancels_the_task() {
     let (mut remote, _) = Box::pin(Remote::spawn("HTTP+JSON")).await;
-    let request = InterruptAgentRequest {
-        session_id: remote.tree.session.clone(),
-        thread_id: remote.thread.clone(),
-        ..InterruptAgentRequest::default()
-    };
-    remote.tree.client().interrupt_agent(request).await.unwrap();
+    remote.tree.interrupt(&remote.thread).await;
     assert_eq!(remote.runner.interrupt_of(&remote.attempt).await.turn, 1);
     assert_eq!(shown(&remote.settled().await).0, StatusKind::Interrupted);
     remote.runner.end(&remote.attempt, TurnOutcome::Interrupted, "").await;
@@ -332,14 +321,7 @@ async fn lost_streams_lose_and_repeat_nothing() {
     let (mut remote, _) = Box::pin(Remote::spawn("HTTP+JSON")).await;
     remote.known().await;
     remote.relay.cut().await;
-    let file = ArtifactReport {
-        turn: 1,
-        name: String::from("early.txt"),
-        media_type: String::from("text/plain"),
-        data: "early".into(),
-        ..ArtifactReport::default()
-    };
-    remote.runner.report(&remote.attempt, Report::Artifact(file)).await;
+    remote.make("early.txt", "early").await;
     remote.relay.cut().await;
     remote.complete("Fixed.").await;
     remote.relay.cut().await;
@@ -374,10 +356,7 @@ async fn turn_after_a_closed_context_begins_another_one() {
     remote.complete("That, too.").await;
     assert_eq!(shown(&remote.settled().await), (StatusKind::Completed, "That, too."));
     let thread = remote.tree.thread(&remote.thread).await;
-    let lost = thread
-        .conditions
-        .iter()
-        .find(|condition| condition.kind() == ConditionKind::ContextLost);
+    let lost = condition(&thread, ConditionKind::ContextLost);
     assert!(lost.unwrap().reason.contains("the context is closed"), "{lost:?}");
     remote.end().await;
 }

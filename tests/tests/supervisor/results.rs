@@ -4,17 +4,17 @@ use tonic::{Code, Status};
 use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
-        AskParentRequest, ConditionKind, DescribeToolsRequest, GetThreadRequest, NotificationKind, ReportResultRequest,
-        SendInputRequest, SpawnAgentRequest, StatusKind, Thread, ThreadResult, TurnOutcome, WatchNotificationsRequest,
+        AskParentRequest, ConditionKind, NotificationKind, NotificationPolicy, ReportResultRequest, SendInputRequest,
+        SpawnAgentRequest, StatusKind, Thread, TurnOutcome, WatchNotificationsRequest,
     },
 };
 use troupe_tests::{
     client::Supervisor,
     content::read,
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{invalid, refused},
     runner::{Attempt, Runner},
-    tree::{Spawned, Tree, has},
+    tree::{Spawned, Tree, has, input},
     within,
 };
 
@@ -39,7 +39,7 @@ fn with_schema(tree: &Tree, schema: &str, repairs: Option<u32>) -> SpawnAgentReq
 /// A thread with a result schema whose turn runs.
 async fn asked(pair: &Pair, tree: &Tree, repairs: Option<u32>) -> (Runner, Attempt, Spawned) {
     let mut runner = Runner::attach(pair, "r").await;
-    let spawned = Spawned::of(tree.try_spawn(with_schema(tree, SCHEMA, repairs)).await.unwrap());
+    let spawned = tree.spawn_with(with_schema(tree, SCHEMA, repairs)).await;
     let attempt = runner.run(&spawned.id).await;
     (runner, attempt, spawned)
 }
@@ -53,29 +53,14 @@ async fn report(client: &Supervisor, document: &str) -> Result<Thread, Status> {
     Ok(answer.into_inner().thread.unwrap())
 }
 
-/// The result as a caller of GetThread sees it.
-async fn shown(client: &Supervisor, tree: &Tree, thread: &str) -> ThreadResult {
-    let request = GetThreadRequest {
-        session_id: tree.session.clone(),
-        thread_id: thread.to_owned(),
-    };
-    let answer = within("GetThread", client.clone().get_thread(request)).await.unwrap();
-    answer.into_inner().thread.unwrap().result.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reported_result_reaches_the_waiting_caller() {
     let (pair, tree) = started().await;
     let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
     let agent = pair.with_token(&spawned.token);
 
-    let tools = within(
-        "DescribeTools",
-        agent.clone().describe_tools(DescribeToolsRequest::default()),
-    )
-    .await
-    .unwrap();
-    let names: Vec<String> = tools.into_inner().tools.into_iter().map(|tool| tool.name).collect();
+    let tools = tree.by(agent.clone()).tools(&spawned.id).await;
+    let names: Vec<String> = tools.into_iter().map(|tool| tool.name).collect();
     assert!(names.contains(&"report_result".to_owned()), "{names:?}");
 
     let problem = "- at /files: \"a\" is not of type \"array\"";
@@ -98,11 +83,10 @@ async fn reported_result_reaches_the_waiting_caller() {
     let stored = read(&tree.client(), &tree.session, &digest).await.unwrap();
     assert_eq!(stored, document.as_bytes());
 
-    assert_eq!(
-        shown(&pair.operator(), &tree, &spawned.id).await.document_json,
-        document
-    );
-    let seen = shown(&pair.with_token(VIEWER), &tree, &spawned.id).await;
+    let shown = tree.thread(&spawned.id).await.result.unwrap();
+    assert_eq!(shown.document_json, document);
+    let seen = tree.by(pair.with_token(VIEWER)).thread(&spawned.id).await;
+    let seen = seen.result.unwrap();
     assert_eq!(
         (seen.document_json.as_str(), seen.content.unwrap().preview.as_str()),
         ("", "")
@@ -140,9 +124,9 @@ async fn question_waits_for_input_and_is_notified() {
     let request = WatchNotificationsRequest {
         session_id: tree.session.clone(),
         client_id: String::from("c"),
-        policy: Some(troupe_proto::supervisor::v1::NotificationPolicy {
+        policy: Some(NotificationPolicy {
             kinds: vec![NotificationKind::InputRequested.into()],
-            ..Default::default()
+            ..NotificationPolicy::default()
         }),
         ..WatchNotificationsRequest::default()
     };
@@ -154,12 +138,7 @@ async fn question_waits_for_input_and_is_notified() {
         ..AskParentRequest::default()
     };
     let blank = within("AskParent", agent.clone().ask_parent(ask("\n"))).await;
-    refused(
-        blank,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "question is required",
-    );
+    invalid(blank, "question is required");
     let answer = within("AskParent", agent.clone().ask_parent(ask("Which directory?"))).await;
     assert!(has(
         &answer.unwrap().into_inner().thread.unwrap(),
@@ -203,21 +182,13 @@ async fn unusable_schemas_are_rejected() {
         ("", Some(1), "result_repairs", "result_repairs needs a result_schema"),
     ] {
         let answer = tree.try_spawn(with_schema(&tree, schema, repairs)).await;
-        let status = refused(answer, Code::InvalidArgument, Reason::InvalidArgument, text);
+        let status = invalid(answer, text);
         assert_eq!(troupe_proto::fault::metadata_of(&status)["field"], field);
     }
     let steered = SendInputRequest {
-        thread_id: tree.spawn("worker").await.id,
-        message: Some(String::from("now")),
         steer: true,
         result_schema: String::from("{}"),
-        ..SendInputRequest::default()
+        ..input(&tree.spawn("worker").await.id, "now")
     };
-    let answer = within("SendInput", tree.client().send_input(steered)).await;
-    refused(
-        answer,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "give steer or result_schema",
-    );
+    invalid(tree.try_send(steered).await, "give steer or result_schema");
 }

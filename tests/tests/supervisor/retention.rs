@@ -6,16 +6,13 @@ use tonic::{Code, Status};
 use troupe_proto::{
     fault::reason_of,
     reason::Reason,
-    supervisor::v1::{
-        CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, GetThreadRequest, NotificationKind,
-        SendInputRequest, StatusKind, Webhook,
-    },
+    supervisor::v1::{DeleteSessionRequest, GetSessionRequest, NotificationKind, StatusKind, Webhook},
 };
 use troupe_tests::{
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{illegal_transition, not_permitted, refused},
     runner::Runner,
-    tree::Tree,
+    tree::{Tree, input},
     within,
 };
 
@@ -59,18 +56,14 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     let mut pair = Pair::start().await;
     let (tree, other) = (pair.tree().await, pair.tree().await);
     let worker = tree.spawn("worker").await;
-    refused(
-        delete(&pair, deletion(&tree, "first")).await,
-        Code::FailedPrecondition,
-        Reason::IllegalTransition,
-        "close it with CloseSession before it is deleted",
-    );
+    let answer = delete(&pair, deletion(&tree, "first")).await;
+    illegal_transition(answer, "close it with CloseSession before it is deleted");
     assert!(is_there(&pair, &tree.session).await);
 
     let mut watch = tree.watch().await;
     tree.end().await;
     let answer = pair.with_token(VIEWER).delete_session(deletion(&tree, "")).await;
-    refused(answer, Code::PermissionDenied, Reason::NotPermitted, "");
+    not_permitted(answer, "");
     delete(&pair, deletion(&tree, "first")).await.unwrap();
 
     assert!(!is_there(&pair, &tree.session).await);
@@ -78,13 +71,10 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
         while watch.next().await.unwrap().is_some() {}
     })
     .await;
-    let own = GetThreadRequest {
-        thread_id: worker.id.clone(),
-        ..GetThreadRequest::default()
-    };
-    let answer = pair.with_token(&worker.token).get_thread(own.clone()).await;
+    let by_itself = tree.by(pair.with_token(&worker.token));
+    let answer = by_itself.try_thread(&worker.id).await;
     refused(answer, Code::Unauthenticated, Reason::Unauthenticated, "");
-    let answer = pair.operator().get_thread(own).await;
+    let answer = tree.try_thread(&worker.id).await;
     refused(answer, Code::NotFound, Reason::ThreadNotFound, &worker.id);
     assert!(is_there(&pair, &other.session).await, "others are not deleted");
 
@@ -104,21 +94,17 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_kept_for_its_retention() {
     let pair = Pair::start().await;
-    let retention = |nanos| CreateSessionRequest {
-        retention: Some(prost_types::Duration { seconds: 0, nanos }),
-        ..CreateSessionRequest::default()
+    let kept_for = async |nanos, webhooks| {
+        pair.tree_where(|session| {
+            session.retention = Some(prost_types::Duration { seconds: 0, nanos });
+            session.webhooks = webhooks;
+        })
+        .await
     };
-    let (now, soon) = (
-        pair.tree_with(retention(0)).await,
-        pair.tree_with(retention(1_000_000)).await,
-    );
+    let (now, soon) = (kept_for(0, Vec::new()).await, kept_for(1_000_000, Vec::new()).await);
     // No event matches its webhook, so no notification is pending.
-    let told = CreateSessionRequest {
-        webhooks: vec![webhook()],
-        ..retention(2_000_000)
-    };
-    let told = pair.tree_with(told).await;
-    let (kept, open) = (pair.tree().await, pair.tree_with(retention(0)).await);
+    let told = kept_for(2_000_000, vec![webhook()]).await;
+    let (kept, open) = (pair.tree().await, kept_for(0, Vec::new()).await);
     assert_eq!(soon.now().await.retention.unwrap().nanos, 1_000_000);
     for tree in [&now, &soon, &told, &kept] {
         tree.end().await;
@@ -135,10 +121,9 @@ async fn session_is_kept_for_its_retention() {
 async fn a_session_with_webhooks_is_deleted_in_time_too() {
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
     let tree = pair
-        .tree_with(CreateSessionRequest {
-            retention: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            webhooks: vec![webhook()],
-            ..CreateSessionRequest::default()
+        .tree_where(|session| {
+            session.retention = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+            session.webhooks = vec![webhook()];
         })
         .await;
     tree.end().await;
@@ -158,24 +143,16 @@ async fn session_content_is_limited_with_a_condition() {
 
     let mut taken = 0;
     let refusal = loop {
-        let request = SendInputRequest {
-            thread_id: filled.id.clone(),
-            message: Some(format!("{taken}{}", "x".repeat(PIECE))),
-            ..SendInputRequest::default()
-        };
-        match within("the answer to an input", tree.client().send_input(request)).await {
+        let piece = format!("{taken}{}", "x".repeat(PIECE));
+        match tree.try_send(input(&filled.id, &piece)).await {
             Ok(_) => taken += 1,
             Err(status) => break status,
         }
         assert!(taken < 4, "more content than the session may hold");
     };
     assert!(taken > 0, "{refusal:?}");
-    refused::<()>(
-        Err(refusal),
-        Code::ResourceExhausted,
-        Reason::LimitExceeded,
-        "raise --session-content-bytes",
-    );
+    let text = "raise --session-content-bytes";
+    refused::<()>(Err(refusal), Code::ResourceExhausted, Reason::LimitExceeded, text);
 
     // A runner's report is still recorded, and commands without content succeed.
     runner.complete(&attempt, &"y".repeat(PIECE)).await;

@@ -5,9 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Streaming};
 use troupe_proto::{
     reason::Reason,
-    supervisor::v1::{
-        CreateSessionRequest, DeleteSessionRequest, Session, StatusKind, WatchSessionsRequest, WatchSessionsResponse,
-    },
+    supervisor::v1::{CreateSessionRequest, Session, StatusKind, WatchSessionsRequest, WatchSessionsResponse},
 };
 use troupe_tests::{
     client::Supervisor,
@@ -119,11 +117,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
     let (told, _) = closed_too.until(|session, _| session.closed).await;
     assert_eq!(told, ended);
 
-    let request = DeleteSessionRequest {
-        session_id: old.session.clone(),
-        ..DeleteSessionRequest::default()
-    };
-    pair.operator().delete_session(request).await.unwrap();
+    old.delete().await;
     let (told, _) = closed_too.until(|_, removed| removed).await;
     assert_eq!(told.session_id, old.session);
 }

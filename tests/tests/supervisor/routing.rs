@@ -1,16 +1,8 @@
 //! Automatic routing: a spawn or a session whose text decides on its role.
 
 use tonic::{Code, Status};
-use troupe_proto::{
-    reason::Reason,
-    supervisor::v1::{AgentRoute, CreateSessionRequest, SpawnAgentRequest},
-};
-use troupe_tests::{
-    pair::Pair,
-    refusal::refused,
-    tree::{Spawned, Tree},
-    within,
-};
+use troupe_proto::supervisor::v1::{AgentRoute, CreateSessionRequest, SpawnAgentRequest};
+use troupe_tests::{pair::Pair, refusal::invalid, tree::Tree, within};
 
 async fn start() -> Pair {
     let pair = Pair::start().await;
@@ -80,23 +72,14 @@ async fn unknown_name_fails_although_the_text_matches() {
         role_template: String::from("planner"),
         ..request(&tree, "", "Fix what lint reports")
     };
-    refused(
-        tree.try_spawn(both).await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "give role_template or auto_route, not both",
-    );
+    invalid(tree.try_spawn(both).await, "give role_template or auto_route, not both");
 }
 
 #[tokio::test]
 async fn thread_is_routed_within_its_spawn_list() {
     let pair = start().await;
     let tree = pair.tree().await;
-    let lead = SpawnAgentRequest {
-        return_token: true,
-        ..tree.request("lead")
-    };
-    let lead = Spawned::of(tree.try_spawn(lead).await.unwrap());
+    let lead = tree.spawn("lead").await;
     let below = tree.by(pair.with_token(&lead.token));
     // Two agents match the text, of which one is permitted.
     let asked = SpawnAgentRequest {
@@ -136,10 +119,5 @@ async fn root_is_routed_by_its_text() {
         message: None,
         ..request
     };
-    refused(
-        create(without_text).await,
-        Code::InvalidArgument,
-        Reason::InvalidArgument,
-        "auto_route needs a message or items",
-    );
+    invalid(create(without_text).await, "auto_route needs a message or items");
 }

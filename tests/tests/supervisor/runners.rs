@@ -11,11 +11,11 @@ use troupe_proto::{
     common::v1::BlockKind,
     reason::Reason,
     supervisor::v1::{
-        AttachRequest, ConditionKind, CreateSessionRequest, Event, GetThreadRequest, InputDeliveredReport,
-        InterruptAgentRequest, PromptExtent, RestartPolicy, RunnerDraining, RunnerHello, RunnerReport, RunningInput,
-        SendInputRequest, StartRefusal, StatusKind, ToolRequest, Turn, TurnOutcome, TurnStartedReport,
-        attach_request::Message as ToSupervisor, attach_response::Message as FromSupervisor, deliver_input::Delivery,
-        event::Kind, input_item::Item, runner_report::Kind as Report,
+        AttachRequest, ConditionKind, Event, InputDeliveredReport, InterruptAgentRequest, PromptExtent, RestartPolicy,
+        RunnerDraining, RunnerReport, RunningInput, SendInputRequest, StartRefusal, StatusKind, ToolRequest, Turn,
+        TurnOutcome, TurnStartedReport, attach_request::Message as ToSupervisor,
+        attach_response::Message as FromSupervisor, deliver_input::Delivery, event::Kind, input_item::Item,
+        runner_report::Kind as Report,
     },
 };
 use troupe_tests::{
@@ -23,12 +23,12 @@ use troupe_tests::{
     events::{about, assert_whole, names, statuses},
     pair::{Pair, RUNNER},
     refusal::refused,
-    runner::{Attempt, Runner, ended, hello},
-    tree::{Tree, has, kind},
+    runner::{Attempt, Runner, ended, hello, task},
+    tree::{Tree, has, input, kind},
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, started, working};
 
 /// A thread that had a whole turn.
 const ONE_TURN: &[&str] = &[
@@ -39,26 +39,14 @@ const ONE_TURN: &[&str] = &[
     "TurnEnded",
 ];
 
-async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
-    names(&about(&tree.log().await, thread))
-}
-
 /// Waits until a thread has settled, and answers how.
 async fn settled(tree: &Tree, thread: &str) -> (StatusKind, String) {
-    let mut watch = tree.watch_after(0).await;
-    let is_end = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::TurnEnded(_)));
-    watch.until(is_end).await;
-    let status = tree.thread(thread).await.status.unwrap();
-    (status.kind(), status.message)
+    tree.watch_after(0).await.until_kind_of(thread, "TurnEnded").await;
+    tree.outcome(thread).await
 }
 
 fn kinds(turn: &Turn) -> Vec<BlockKind> {
     turn.blocks.iter().map(|block| block.kind()).collect()
-}
-
-fn task(turn: &Turn) -> &str {
-    let task = turn.blocks.iter().find(|block| block.kind() == BlockKind::Task);
-    &task.unwrap().text
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,23 +69,15 @@ async fn a_turn_from_its_start_to_its_last_message() {
     }
     assert!(task(turn).contains("the task"));
     // Its token is the thread's own.
-    let own = GetThreadRequest {
-        thread_id: worker.clone(),
-        ..GetThreadRequest::default()
-    };
-    pair.with_token(&start.thread_token).get_thread(own).await.unwrap();
+    tree.by(pair.with_token(&start.thread_token)).thread(&worker).await;
     assert_eq!(tree.thread(&worker).await.runner_id, "r");
 
-    let attempt = Attempt::of(&start);
-    runner.begin(&attempt).await;
+    let attempt = runner.begin_start(&start).await;
     assert_eq!(tree.status(&worker).await, StatusKind::Running);
     runner.complete(&attempt, "it works").await;
-    let status = tree.thread(&worker).await.status.unwrap();
-    assert_eq!(
-        (status.kind(), status.message.as_str()),
-        (StatusKind::Completed, "it works")
-    );
-    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+    let completed = (StatusKind::Completed, String::from("it works"));
+    assert_eq!(tree.outcome(&worker).await, completed);
+    assert_eq!(tree.lived(&worker).await, ONE_TURN);
 }
 
 /// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
@@ -144,9 +124,7 @@ async fn lost_last_message_is_distinct_from_omitted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let mut attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     runner.complete(&attempt, "done").await;
 
     let answered = tree.send(&worker, "and the tests").await;
@@ -163,14 +141,10 @@ async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn input_that_steers_is_given_to_the_running_turn() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let mut attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     let steer = |text: &str| SendInputRequest {
-        thread_id: worker.clone(),
-        message: Some(text.to_owned()),
         steer: true,
-        ..SendInputRequest::default()
+        ..input(&worker, text)
     };
     let text = |input: RunningInput| match input.input.unwrap().items.remove(0).item {
         Some(Item::Text(text)) => text,
@@ -178,7 +152,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     };
 
     tree.send(&worker, "one").await;
-    tree.client().send_input(steer("two")).await.unwrap();
+    tree.try_send(steer("two")).await.unwrap();
     for (number, told) in [(2, "one"), (3, "two")] {
         let input = runner.input_of(&attempt).await;
         assert_eq!((input.number, input.turn), (number, attempt.turn));
@@ -188,7 +162,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
         runner.report(&attempt, delivered).await;
     }
     // What the turn does not take is the next one's.
-    tree.client().send_input(steer("three")).await.unwrap();
+    tree.try_send(steer("three")).await.unwrap();
     assert_eq!(runner.input_of(&attempt).await.number, 4);
     runner.complete(&attempt, "done").await;
     let turn = runner.next_turn(&mut attempt).await;
@@ -198,7 +172,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
 
     // To a thread without a running turn it is input like any other.
     runner.complete(&attempt, "done").await;
-    tree.client().send_input(steer("four")).await.unwrap();
+    tree.try_send(steer("four")).await.unwrap();
     assert!(task(&runner.turn_of(&attempt).await).contains("four"));
 
     let interrupting = SendInputRequest {
@@ -219,7 +193,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
             "give steer or override, not both: a last word is for a turn that begins",
         ),
     ] {
-        let refused = tree.client().send_input(both).await.unwrap_err();
+        let refused = tree.try_send(both).await.unwrap_err();
         assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, message));
     }
 }
@@ -227,21 +201,17 @@ async fn input_that_steers_is_given_to_the_running_turn() {
 /// A last word is for a turn that begins, and what was sent after it must not be read before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_input_does_not_overtake_an_override() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    let input = |text: &str, steer| SendInputRequest {
-        thread_id: worker.clone(),
-        message: Some(text.to_owned()),
-        steer,
-        ..SendInputRequest::default()
+    let (mut pair, tree, mut runner, worker, attempt) = working().await;
+    let steer = |text: &str| SendInputRequest {
+        steer: true,
+        ..input(&worker, text)
     };
     let last_word = SendInputRequest {
         r#override: String::from("be brief"),
-        ..input("one", false)
+        ..input(&worker, "one")
     };
-    for request in [last_word, input("two", true), input("three", true)] {
-        tree.client().send_input(request).await.unwrap();
+    for request in [last_word, steer("two"), steer("three")] {
+        tree.try_send(request).await.unwrap();
     }
     runner.complete(&attempt, "done").await;
     let turn = runner.turn_of(&attempt).await;
@@ -258,9 +228,7 @@ async fn steering_input_does_not_overtake_an_override() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_turn_ends_and_its_thread_stays() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let mut attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     let request = InterruptAgentRequest {
         thread_id: worker.clone(),
         reason: String::from("wrong way"),
@@ -283,12 +251,10 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
     tree.send(&worker, "this way").await;
     runner.next_turn(&mut attempt).await;
     let request = SendInputRequest {
-        thread_id: worker.clone(),
-        message: Some(String::from("no, that way")),
         interrupt: true,
-        ..SendInputRequest::default()
+        ..input(&worker, "no, that way")
     };
-    tree.client().send_input(request).await.unwrap();
+    tree.try_send(request).await.unwrap();
     assert_eq!(runner.interrupt_of(&attempt).await.turn, attempt.turn);
     runner.end(&attempt, TurnOutcome::Interrupted, "new input").await;
     assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
@@ -388,23 +354,17 @@ async fn turn_lost_before_its_start_is_dispatched_again() {
     assert_eq!(tree.status(&worker).await, StatusKind::PendingInit);
     runner.begin(&attempt).await;
     runner.complete(&attempt, "done").await;
-    let status = tree.thread(&worker).await.status.unwrap();
-    assert_eq!(
-        (status.kind(), status.message.as_str()),
-        (StatusKind::Completed, "done")
-    );
+    let completed = (StatusKind::Completed, String::from("done"));
+    assert_eq!(tree.outcome(&worker).await, completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn returning_runner_continues_its_turns() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (mut pair, tree, mut runner, worker, attempt) = working().await;
 
     // Its stream breaks, and once more because the service starts again.
     runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     let verdict = &runner.welcome().threads[0];
     assert!(verdict.go_on);
@@ -419,7 +379,7 @@ async fn returning_runner_continues_its_turns() {
             .report_as(&attempt, 2, ended(&attempt, TurnOutcome::Completed, "done"))
             .await;
     }
-    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+    assert_eq!(tree.lived(&worker).await, ONE_TURN);
     let log = tree.log().await;
     assert_whole(&log);
     assert_eq!(statuses(&log)[&worker], StatusKind::Completed);
@@ -427,9 +387,7 @@ async fn returning_runner_continues_its_turns() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undelivered_turn_is_dispatched_again() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (pair, tree, mut runner, worker, attempt) = working().await;
     runner.complete(&attempt, "done").await;
     tree.send(&worker, "the second task").await;
     runner.turn_of(&attempt).await;
@@ -466,9 +424,7 @@ async fn messages_on_replaced_runner_stream_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_runner_messages_are_ignored() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     runner.say_something_new().await;
     let report = RunnerReport {
         thread_id: worker.clone(),
@@ -486,7 +442,7 @@ async fn unknown_runner_messages_are_ignored() {
     runner
         .report_as(&attempt, 3, ended(&attempt, TurnOutcome::Completed, "done"))
         .await;
-    assert_eq!(lived(&tree, &worker).await, ONE_TURN);
+    assert_eq!(tree.lived(&worker).await, ONE_TURN);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -504,10 +460,7 @@ async fn restart_policy_decides_after_runner_loss() {
     let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
     let settling = pair.tree().await;
     let restarting = pair
-        .tree_with(CreateSessionRequest {
-            restart_policy: RestartPolicy::OnLost.into(),
-            ..CreateSessionRequest::default()
-        })
+        .tree_where(|session| session.restart_policy = RestartPolicy::OnLost.into())
         .await;
     let mut runner = Runner::attach(&pair, "r").await;
     let settled_worker = settling.spawn("worker").await.id;
@@ -529,17 +482,14 @@ async fn restart_policy_decides_after_runner_loss() {
     let mut other = Runner::attach(&pair, "other").await;
     let start = other.start_of(&restarted_worker).await;
     assert!(start.turn.as_ref().is_some_and(|turn| turn.repeats), "{start:?}");
-    let anew = Attempt::of(&start);
-    other.begin(&anew).await;
+    let anew = other.begin_start(&start).await;
     other.complete(&anew, "done").await;
     assert_eq!(restarting.status(&restarted_worker).await, StatusKind::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_may_run_if_the_threads_policy_has_it() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, _tree, mut runner, _, attempt) = working().await;
     for (tool, generation, allowed, reason) in [
         ("apply_patch", 1, true, ""),
         ("spawn_agent", 1, false, "denied by"),
@@ -553,13 +503,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
             arguments_json: String::from("{}"),
             ..ToolRequest::default()
         };
-        runner.say(ToSupervisor::ToolRequest(question.clone())).await;
-        let decision = runner
-            .next("a decision", |message| match message {
-                FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
-                _ => None,
-            })
-            .await;
+        let decision = runner.ask(question.clone()).await;
         assert_eq!(decision.request_id, question.request_id);
         assert_eq!(decision.allowed, allowed, "{decision:?}");
         assert!(decision.reason.contains(reason), "{decision:?}");
@@ -568,9 +512,7 @@ async fn a_tool_may_run_if_the_threads_policy_has_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_program_of_lost_runner_closes_at_once() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, attempt) = working().await;
     runner.complete(&attempt, "done").await;
     runner.stop(&attempt).await;
     drop(runner);
@@ -587,11 +529,7 @@ async fn stopped_program_of_lost_runner_closes_at_once() {
 async fn session_runner_gets_only_threads_of_its_session() {
     let pair = Pair::start().await;
     let (tree, other) = (pair.tree().await, pair.tree().await);
-    let own = RunnerHello {
-        session_id: tree.session.clone(),
-        ..hello("a client")
-    };
-    let mut client = Runner::greet(&pair, own).await;
+    let mut client = Runner::attach_where(&pair, "a client", |hello| hello.session_id = tree.session.clone()).await;
     let not_its_own = other.spawn("worker").await.id;
     let own = tree.spawn("worker").await.id;
     let attempt = client.run(&own).await;
@@ -608,11 +546,7 @@ async fn runner_for_single_use_is_free_again_after_refusal() {
     // Other supervisors do not know that the runner has a session, and would offer it the second thread.
     let pair = Pair::alone(|_| {}).await;
     let (tree, other) = (pair.tree().await, pair.tree().await);
-    let single_use = RunnerHello {
-        single_use: true,
-        ..hello("a")
-    };
-    let mut runner = Runner::greet(&pair, single_use).await;
+    let mut runner = Runner::attach_where(&pair, "a", |hello| hello.single_use = true).await;
     let first = tree.spawn("worker").await.id;
     let attempt = Attempt::of(&runner.start_of(&first).await);
     let second = other.spawn("worker").await.id;

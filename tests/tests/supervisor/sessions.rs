@@ -1,47 +1,21 @@
 //! Session settings that can change: pause, limits, mode, automatic orchestration; and eviction.
 
-use tonic::Status;
 use troupe_proto::{
     common::v1::{BlockKind, Mode},
-    supervisor::v1::{
-        Budget, CreateSessionRequest, GetThreadRequest, Limits, ListActiveAgentsRequest, OnLimit, Orchestration,
-        Session, SpawnAgentRequest, StatusKind, Turn, UpdateSessionRequest,
-    },
+    supervisor::v1::{Budget, Limits, ListActiveAgentsRequest, OnLimit, Orchestration, StatusKind},
 };
 use troupe_tests::{
-    events::{about, names},
+    accepted,
     pair::Pair,
-    runner::{Attempt, Runner},
+    runner::{Runner, task, text},
     tree::Tree,
-    within,
 };
 
 use crate::{attached, started};
 
-async fn update(tree: &Tree, request: UpdateSessionRequest) -> Result<Session, Status> {
-    let request = UpdateSessionRequest {
-        session_id: tree.session.clone(),
-        ..request
-    };
-    let answer = within("the answer to an update", tree.client().update_session(request)).await?;
-    Ok(answer.into_inner().session.unwrap())
-}
-
 async fn pause(tree: &Tree, paused: bool) {
-    let request = UpdateSessionRequest {
-        paused: Some(paused),
-        ..UpdateSessionRequest::default()
-    };
-    assert_eq!(update(tree, request).await.unwrap().paused, paused);
-}
-
-fn task(turn: &Turn) -> &str {
-    text(turn, BlockKind::Task)
-}
-
-fn text(turn: &Turn, kind: BlockKind) -> &str {
-    let block = turn.blocks.iter().find(|block| block.kind() == kind);
-    &block.expect("the block was sent").text
+    let session = tree.update(|session| session.paused = Some(paused)).await;
+    assert_eq!(session.paused, paused);
 }
 
 // ---- pause ----
@@ -54,8 +28,7 @@ async fn turn_before_dispatch_waits_for_end_of_pause() {
     let mut runner = Runner::attach(&pair, "r").await;
     // A record after the runner came: it found nothing to do.
     tree.note(&worker, "held").await;
-    let lived = names(&about(&tree.log().await, &worker));
-    assert_eq!(lived, ["ThreadSpawned", "NoteSet"]);
+    assert_eq!(tree.lived(&worker).await, ["ThreadSpawned", "NoteSet"]);
     pause(&tree, false).await;
     runner.start_of(&worker).await;
 }
@@ -67,25 +40,19 @@ async fn limits_and_their_absent_fields() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
     tree.spawn("worker").await;
-    let queued = SpawnAgentRequest {
-        on_limit: OnLimit::Queue.into(),
-        ..tree.request("worker")
-    };
-    let queued = tree.try_spawn(queued).await.unwrap().thread.unwrap().thread_id;
-    let more = UpdateSessionRequest {
-        limits: Some(Limits {
-            max_threads: Some(2),
-            ..Limits::default()
-        }),
-        ..UpdateSessionRequest::default()
+    let queued = tree
+        .spawn_where("worker", |spawn| spawn.on_limit = OnLimit::Queue.into())
+        .await
+        .id;
+    let two = |rest| Limits {
+        max_threads: Some(2),
+        ..rest
     };
     let before = tree.now().await.limits.unwrap();
-    let session = update(&tree, more).await.unwrap();
-    let expected = Limits {
-        max_threads: Some(2),
-        ..before
-    };
-    assert_eq!(session.limits, Some(expected));
+    let session = tree
+        .update(|session| session.limits = Some(two(Limits::default())))
+        .await;
+    assert_eq!(session.limits, Some(two(before)));
     assert_eq!(tree.status(&queued).await, StatusKind::PendingInit);
 }
 
@@ -97,24 +64,16 @@ async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
     let first = start.turn.as_ref().unwrap();
     assert!(text(first, BlockKind::Mode).contains("IMPLEMENTATION"));
     assert_eq!(first.docs_directory, "");
-    let attempt = Attempt::of(&start);
-    runner.begin(&attempt).await;
+    let attempt = runner.begin_start(&start).await;
     runner.complete(&attempt, "done").await;
 
-    let planning = UpdateSessionRequest {
-        mode: Some(Mode::Planning.into()),
-        ..UpdateSessionRequest::default()
-    };
-    assert_eq!(update(&tree, planning).await.unwrap().mode(), Mode::Planning);
+    let planning = tree.update(|session| session.mode = Some(Mode::Planning.into())).await;
+    assert_eq!(planning.mode(), Mode::Planning);
     tree.send(&worker, "plan the rest").await;
     let turn = runner.turn_of(&attempt).await;
     assert!(text(&turn, BlockKind::Mode).starts_with("## Mode: PLANNING"));
     assert_eq!(turn.docs_directory, format!("{}/docs", pair.project()));
-    let request = CreateSessionRequest {
-        mode: Mode::Planning.into(),
-        ..CreateSessionRequest::default()
-    };
-    let planned = pair.tree_with(request).await;
+    let planned = pair.tree_where(|session| session.mode = Mode::Planning.into()).await;
     let start = runner.start_of(&planned.spawn("worker").await.id).await;
     let first = start.turn.unwrap();
     assert!(text(&first, BlockKind::Mode).starts_with("## Mode: PLANNING"));
@@ -124,10 +83,9 @@ async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
 // ---- automatic orchestration ----
 
 async fn orchestrated(pair: &Pair, budget: Option<Budget>) -> Tree {
-    pair.tree_with(CreateSessionRequest {
-        orchestration: Orchestration::Auto.into(),
-        budget,
-        ..CreateSessionRequest::default()
+    pair.tree_where(|session| {
+        session.orchestration = Orchestration::Auto.into();
+        session.budget = budget;
     })
     .await
 }
@@ -136,7 +94,7 @@ async fn orchestrated(pair: &Pair, budget: Option<Budget>) -> Tree {
 /// before.
 async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
     tree.note(thread, "looked at").await;
-    let mut lived = names(&about(&tree.log().await, thread));
+    let mut lived = tree.lived(thread).await;
     assert_eq!(lived.pop().as_deref(), Some("NoteSet"));
     lived
 }
@@ -174,11 +132,7 @@ async fn thread_can_be_read_with_its_subtree() {
     let below = tree.spawn_under(&lead, "worker").await.id;
     tree.spawn("worker").await;
     tree.close(&below).await;
-    let request = GetThreadRequest {
-        thread_id: lead.clone(),
-        ..GetThreadRequest::default()
-    };
-    let answer = tree.client().get_thread(request).await.unwrap().into_inner();
+    let answer = tree.try_thread(&lead).await.unwrap();
     let counted: Vec<(StatusKind, u32)> = answer
         .roll_up
         .unwrap()
@@ -201,8 +155,7 @@ async fn thread_pages_are_stable_while_threads_close() {
             page_token,
             ..ListActiveAgentsRequest::default()
         };
-        let page = within("a page of threads", tree.client().list_active_agents(request)).await;
-        let page = page.unwrap().into_inner();
+        let page = accepted("a page of threads", tree.client().list_active_agents(request)).await;
         let listed: Vec<&String> = page.threads.iter().map(|thread| &thread.thread_id).collect();
         assert_eq!(listed, [worker]);
         page_token = page.next_page_token;

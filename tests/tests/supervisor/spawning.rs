@@ -16,18 +16,14 @@ use troupe_proto::{
     common::v1::{BlockKind, Sandbox, Scope, ValueOrigin},
     fault::{metadata_of, retry_after},
     reason::Reason,
-    supervisor::v1::{
-        CreateSessionRequest, GetQuotaRequest, ListSessionsRequest, OnLimit, Quota, SpawnAgentRequest, StatusKind,
-        event::Kind,
-    },
+    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, OnLimit, SpawnAgentRequest, StatusKind, event::Kind},
 };
 use troupe_tests::{
     events::{about, names},
     pair::Pair,
-    refusal::refused,
-    runner::Runner,
-    tree::{Spawned, Tree, kind},
-    within,
+    refusal::{not_permitted, refused},
+    runner::{Runner, text},
+    tree::{Spawned, kind},
 };
 
 use crate::started;
@@ -61,12 +57,10 @@ fn own_child(role: &str) -> SpawnAgentRequest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_root_has_an_orchestrator_and_that_an_explorer() {
     let (pair, tree) = started().await;
-    let mut root = pair.with_token(&tree.root_token);
-    let answer = root.spawn_agent(own_child("orchestrator")).await.unwrap();
-    let orchestrator = Spawned::of(answer.into_inner());
-    let mut parent = pair.with_token(&orchestrator.token);
-    let answer = parent.spawn_agent(own_child("explorer")).await.unwrap();
-    let explorer = Spawned::of(answer.into_inner());
+    let by_root = tree.by(pair.with_token(&tree.root_token));
+    let orchestrator = by_root.spawn_with(own_child("orchestrator")).await;
+    let by_parent = tree.by(pair.with_token(&orchestrator.token));
+    let explorer = by_parent.spawn_with(own_child("explorer")).await;
 
     assert_eq!(orchestrator.thread.parent_thread_id, tree.root);
     assert_eq!(orchestrator.thread.depth, 1);
@@ -139,31 +133,20 @@ async fn queued_threads_are_admitted_in_order() {
 
     // The slot passed on at once: the settling and the admission are neighbours in the log.
     let log = tree.log().await;
-    let settled = log
-        .iter()
-        .position(|event| matches!(event.kind, Some(Kind::TurnEnded(_))))
-        .unwrap();
+    let mut kinds = log.iter().map(|event| &event.kind);
+    let settled = kinds.position(|kind| matches!(kind, Some(Kind::TurnEnded(_)))).unwrap();
     assert!(matches!(log[settled + 1].kind, Some(Kind::ThreadAdmitted(_))));
     assert_eq!(log[settled + 1].thread_id, waiting[0]);
 
-    refused(
-        tree.try_spawn(tree.request("worker")).await,
-        Code::ResourceExhausted,
-        Reason::ThreadLimit,
-        "(max 1)",
-    );
+    let answer = tree.try_spawn(tree.request("worker")).await;
+    refused(answer, Code::ResourceExhausted, Reason::ThreadLimit, "(max 1)");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_threads_child_works_where_its_parent_does() {
     let pair = Pair::start().await;
     let project = pair.project();
-    let tree = pair
-        .tree_with(CreateSessionRequest {
-            cwd: project.clone(),
-            ..CreateSessionRequest::default()
-        })
-        .await;
+    let tree = pair.tree().await;
     let inside = format!("{project}/inside");
     std::fs::create_dir(&inside).unwrap();
     let mut root = pair.with_token(&tree.root_token);
@@ -182,7 +165,7 @@ async fn a_threads_child_works_where_its_parent_does() {
         "/".to_owned(),
     ] {
         let answer = parent.spawn_agent(in_directory(elsewhere.clone())).await;
-        refused(answer, Code::PermissionDenied, Reason::NotPermitted, &elsewhere);
+        not_permitted(answer, &elsewhere);
     }
     parent.spawn_agent(in_directory(inside)).await.unwrap();
     // An operator knows better.
@@ -220,8 +203,7 @@ async fn oversized_role_is_rejected_with_its_size() {
         (&scout.tool_policy, &scout.grant)
     );
 
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(tree.thread(&scout.thread_id).await.grant, scout.grant);
     assert_eq!(about(&tree.log().await, &scout.thread_id)[0], log[0]);
 
@@ -262,12 +244,9 @@ async fn registry_rejection_is_one_event() {
         request_id: String::from("again"),
         ..tree.request("scout")
     };
-    let status = refused(
-        tree.try_spawn(request.clone()).await,
-        Code::NotFound,
-        Reason::TemplateNotFound,
-        "missing agent template: scout",
-    );
+    let answer = tree.try_spawn(request.clone()).await;
+    let text = "missing agent template: scout";
+    let status = refused(answer, Code::NotFound, Reason::TemplateNotFound, text);
     let log = tree.log().await;
     assert_eq!(log.len(), before.len() + 1);
     let event = log.last().unwrap();
@@ -295,12 +274,9 @@ async fn unavailable_registry_spawns_and_records_nothing() {
         ..tree.request("worker")
     };
     pair.stop_registry().await;
-    let status = refused(
-        tree.try_spawn(request.clone()).await,
-        Code::Unavailable,
-        Reason::RegistryUnavailable,
-        "nothing was done, try again",
-    );
+    let answer = tree.try_spawn(request.clone()).await;
+    let text = "nothing was done, try again";
+    let status = refused(answer, Code::Unavailable, Reason::RegistryUnavailable, text);
     assert!(retry_after(&status).is_some(), "it says when to try again");
     assert_eq!(tree.head().await, head, "nothing is known, so nothing is recorded");
 
@@ -319,7 +295,7 @@ async fn unavailable_registry_spawns_and_records_nothing() {
     assert_eq!(sessions.into_inner().sessions.len(), 1);
 
     pair.start_registry().await;
-    let spawned = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let spawned = tree.spawn_with(request).await;
     assert_eq!(names(&about(&tree.log().await, &spawned.id)), ["ThreadSpawned"]);
 }
 
@@ -341,12 +317,13 @@ async fn thread_without_note_gets_a_default_note() {
         ("", Some(" "), ""),
         ("", Some("on the roof"), "on the roof"),
     ] {
-        let request = SpawnAgentRequest {
-            agent_name: agent_name.to_owned(),
-            thread_note: given.map(str::to_owned),
-            ..tree.request("scout")
-        };
-        let spawned = Spawned::of(tree.try_spawn(request).await.unwrap()).thread;
+        let spawned = tree
+            .spawn_where("scout", |spawn| {
+                spawn.agent_name = agent_name.to_owned();
+                spawn.thread_note = given.map(str::to_owned);
+            })
+            .await
+            .thread;
         assert_eq!(spawned.thread_note, note, "{agent_name:?} {given:?}");
     }
 }
@@ -356,7 +333,7 @@ async fn admission_records_its_cause() {
     let mut pair = Pair::alone(|_| {}).await;
     let tree = pair.tree_of(1).await;
     let first = tree.spawn("worker").await;
-    let second = Spawned::of(tree.try_spawn(queued(tree.request("worker"))).await.unwrap());
+    let second = tree.spawn_with(queued(tree.request("worker"))).await;
     assert_eq!(kind(&second.thread), StatusKind::Queued);
     tree.close(&first.id).await;
     assert_eq!(tree.status(&second.id).await, StatusKind::PendingInit);
@@ -391,15 +368,6 @@ async fn admission_records_its_cause() {
     assert_eq!(admitted, Some(closed));
 }
 
-async fn quota(tree: &Tree) -> Quota {
-    let request = GetQuotaRequest {
-        session_id: tree.session.clone(),
-        ..GetQuotaRequest::default()
-    };
-    let answer = within("a quota", tree.client().get_quota(request)).await;
-    answer.unwrap().into_inner().quota.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_spawns_do_not_exceed_max_threads() {
     let pair = Pair::start().await;
@@ -419,7 +387,7 @@ async fn concurrent_spawns_do_not_exceed_max_threads() {
             assert!(quota.violations[0].description.contains(remedy), "{quota:?}");
         }
     }
-    assert_eq!(quota(&tree).await.active_threads, 3);
+    assert_eq!(tree.quota("").await.active_threads, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -428,7 +396,7 @@ async fn quota_reports_the_use_of_each_limit() {
     let tree = pair.tree_of(1).await;
     tree.spawn("worker").await;
     tree.try_spawn(queued(tree.request("worker"))).await.unwrap();
-    let quota = quota(&tree).await;
+    let quota = tree.quota("").await;
     assert_eq!(quota.limits.unwrap().max_threads, Some(1));
     assert_eq!((quota.active_threads, quota.queued_threads), (1, 1));
     assert_eq!((quota.open_threads, quota.total_threads), (3, 3));
@@ -446,12 +414,12 @@ async fn runner_receives_resolved_values_and_origins() {
     );
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
-    let request = SpawnAgentRequest {
-        agent_name: String::from("fast"),
-        reasoning_effort: String::from("high"),
-        ..tree.request("scout")
-    };
-    let scout = Spawned::of(tree.try_spawn(request).await.unwrap());
+    let scout = tree
+        .spawn_where("scout", |spawn| {
+            spawn.agent_name = String::from("fast");
+            spawn.reasoning_effort = String::from("high");
+        })
+        .await;
     let start = runner.start_of(&scout.id).await;
     let resolved = start.resolved.unwrap();
     assert_eq!((&*resolved.agent_type, &*resolved.agent_name), ("scout", "fast"));
@@ -470,10 +438,6 @@ async fn runner_receives_resolved_values_and_origins() {
         assert_eq!(resolved.origins[field], i32::from(origin), "{field}");
     }
     let turn = start.turn.unwrap();
-    let role = turn
-        .blocks
-        .iter()
-        .find(|block| block.kind() == BlockKind::Role)
-        .unwrap();
-    assert!(role.text.contains("You look once."), "{}", role.text);
+    let role = text(&turn, BlockKind::Role);
+    assert!(role.contains("You look once."), "{role}");
 }

@@ -2,19 +2,17 @@
 //! attempt.
 
 use troupe_proto::supervisor::v1::{
-    GetThreadRequest, PlanStep, ResumeAgentRequest, Telemetry, Thread, ToolUse, TurnEndedReport, TurnOutcome, Usage,
-    WatchThreadsRequest, attach_request::Message as ToSupervisor, event::Kind as Event, plan_step::State,
-    runner_report::Kind, watch_threads_response::Message,
+    PlanStep, Telemetry, Thread, ToolUse, Usage, attach_request::Message as ToSupervisor, event::Kind as Event,
+    plan_step::State, watch_threads_response::Message,
 };
 use troupe_tests::{
     pair::VIEWER,
     runner::{Attempt, Runner},
     tree::Tree,
     watch::Watch,
-    within,
 };
 
-use crate::attached;
+use crate::{attached, working};
 
 fn step(step: &str, state: State) -> PlanStep {
     PlanStep {
@@ -83,11 +81,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let beside = runner.run(&other).await;
     let head = tree.head().await;
     let mut watch = tree.watch().await;
-    let below = WatchThreadsRequest {
-        thread_id: worker.clone(),
-        ..WatchThreadsRequest::default()
-    };
-    let mut subtree = Watch::open(&tree.client(), below).await;
+    let mut subtree = tree.watch_where(|watch| watch.thread_id = worker.clone()).await;
     watch.snapshot().await;
     subtree.snapshot().await;
 
@@ -133,9 +127,7 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
 /// the current ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_telemetry_of_earlier_attempt_is_ignored() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = runner.run(&worker).await;
+    let (_pair, tree, mut runner, worker, first) = working().await;
     let second = again(&tree, &mut runner, &first).await;
     let mut watch = tree.watch().await;
     let present = values(&second, "writing");
@@ -152,9 +144,7 @@ async fn late_telemetry_of_earlier_attempt_is_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_see_the_latest_tool_without_its_detail() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (pair, tree, runner, worker, attempt) = working().await;
     let viewer = pair.with_token(VIEWER);
     let mut watch = Watch::open(&viewer, tree.watch_request()).await;
     runner.say(ToSupervisor::Telemetry(values(&attempt, "reading"))).await;
@@ -170,9 +160,7 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
 /// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_values_are_truncated_to_limits() {
-    let (_pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
+    let (_pair, tree, runner, _, attempt) = working().await;
     let mut watch = tree.watch().await;
     let long = "é".repeat(1_000);
     let much = Telemetry {
@@ -206,17 +194,6 @@ fn tokens(input_tokens: u64, turns: u32) -> Usage {
     }
 }
 
-/// Reports the end of a turn, and what the attempt has used by then.
-async fn end_having_used(runner: &mut Runner, attempt: &Attempt, used: Usage) {
-    let report = TurnEndedReport {
-        turn: attempt.turn,
-        outcome: TurnOutcome::Completed.into(),
-        usage: Some(used),
-        ..TurnEndedReport::default()
-    };
-    runner.report(attempt, Kind::TurnEnded(report)).await;
-}
-
 /// The tokens read and the turns that a thread has used.
 async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
     let usage = tree.thread(thread).await.usage.unwrap();
@@ -225,10 +202,8 @@ async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_is_kept_over_close_resume_loss_and_restart() {
-    let (mut pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let first = runner.run(&worker).await;
-    end_having_used(&mut runner, &first, tokens(1_000, 1)).await;
+    let (mut pair, tree, mut runner, worker, first) = working().await;
+    runner.complete_having_used(&first, tokens(1_000, 1)).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
 
     // Closed and resumed: the next attempt counts from zero, the thread does not.
@@ -253,21 +228,16 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     assert_eq!(used(&tree, &worker).await.0, 1_500);
     tree.send(&worker, "once more").await;
     let third = runner.run(&worker).await;
-    end_having_used(&mut runner, &third, tokens(200, 1)).await;
+    runner.complete_having_used(&third, tokens(200, 1)).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
 
     tree.close_with(&mut runner, &third).await;
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
     let session = tree.now().await.roll_up.unwrap().usage.unwrap();
     assert_eq!(session.input_tokens, 1_700, "a session's usage has its closed threads'");
-    let root = GetThreadRequest {
-        thread_id: tree.root.clone(),
-        ..GetThreadRequest::default()
-    };
-    let below = within("a thread", tree.client().get_thread(root)).await.unwrap();
-    let below = below.into_inner().roll_up.unwrap().usage.unwrap();
+    let below = tree.try_thread(&tree.root).await.unwrap();
+    let below = below.roll_up.unwrap().usage.unwrap();
     assert_eq!(below.input_tokens, 1_700, "and so has a subtree's");
 }
 
@@ -275,11 +245,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
 async fn again(tree: &Tree, runner: &mut Runner, attempt: &Attempt) -> Attempt {
     runner.complete(attempt, "done").await;
     tree.close_with(runner, attempt).await;
-    let request = ResumeAgentRequest {
-        thread_id: attempt.thread.clone(),
-        ..ResumeAgentRequest::default()
-    };
-    within("a thread", tree.client().resume_agent(request)).await.unwrap();
+    tree.resume(&attempt.thread).await;
     tree.send(&attempt.thread, "once more").await;
     let next = runner.run(&attempt.thread).await;
     assert!(next.generation > attempt.generation);

@@ -11,10 +11,8 @@ use troupe_proto::{
     reason::Reason,
     supervisor::v1::{
         Approval, ApprovalKind, AuthorizeToolRequest, AuthorizeToolResponse, CloseAgentRequest, ConditionKind,
-        CreateSessionRequest, GetThreadRequest, ListActiveAgentsRequest, ListApprovalsRequest, ResolveApprovalRequest,
-        RunnerHello, RunnerKind, SendInputRequest, SpawnAgentRequest, StatusKind, ToolCeiling, ToolDecision,
-        ToolRequest, WatchThreadsRequest, attach_request::Message as ToSupervisor,
-        attach_response::Message as FromSupervisor, event::Kind,
+        CreateSessionRequest, ListActiveAgentsRequest, RunnerHello, RunnerKind, StatusKind, ToolCeiling, ToolRequest,
+        attach_request::Message as ToSupervisor, event::Kind,
     },
 };
 use troupe_tests::{
@@ -22,10 +20,9 @@ use troupe_tests::{
     client::Supervisor,
     content::read,
     pair::{Pair, VIEWER},
-    refusal::refused,
+    refusal::{not_permitted, outside_subtree, refused},
     runner::{Attempt, Runner, hello},
-    tree::{Spawned, Tree, has, kind},
-    watch::Watch,
+    tree::{Spawned, Tree, has, input, kind},
     within,
 };
 
@@ -87,7 +84,7 @@ impl TestCluster {
 
     /// The calls that wait for an operator, by id.
     async fn waiting(&self) -> Vec<String> {
-        let approvals = self.approvals(self.tree.client()).await;
+        let approvals = self.tree.pending_approvals().await;
         for approval in &approvals {
             assert_eq!(approval.kind(), ApprovalKind::Tool);
             assert_eq!(approval.thread_id, self.worker.id);
@@ -95,24 +92,8 @@ impl TestCluster {
         approvals.into_iter().map(|approval| approval.approval_id).collect()
     }
 
-    /// Returns the pending approvals that the client sees.
-    async fn approvals(&self, mut client: Supervisor) -> Vec<Approval> {
-        let request = ListApprovalsRequest {
-            session_id: self.tree.session.clone(),
-            ..ListApprovalsRequest::default()
-        };
-        client.list_approvals(request).await.unwrap().into_inner().approvals
-    }
-
     async fn resolve(&self, approval_id: &str, grant: bool) {
-        let request = ResolveApprovalRequest {
-            session_id: self.tree.session.clone(),
-            approval_id: approval_id.to_owned(),
-            grant,
-            reason: String::from("looked at"),
-            ..ResolveApprovalRequest::default()
-        };
-        self.tree.client().resolve_approval(request).await.unwrap();
+        self.tree.resolve(approval_id, grant, "looked at").await;
     }
 
     async fn waits_for_an_operator(&self) -> bool {
@@ -183,7 +164,7 @@ async fn approval_decision_completes_waiting_calls() {
         cluster.resolve(&asked.approval_id, true).await;
     }
     assert!(waiting.await.unwrap().unwrap().allowed);
-    let decision = decided(&mut cluster.runner).await;
+    let decision = cluster.runner.decision().await;
     assert!(decision.allowed, "{decision:?}");
     assert_eq!(decision.request_id, "q");
 }
@@ -211,23 +192,21 @@ async fn grant_covers_one_digest_of_redacted_arguments() {
     cluster.runner.say(ToSupervisor::ToolRequest(first)).await;
     let asked = watch.approval().await;
     cluster.resolve(&asked.approval_id, true).await;
-    assert!(decided(&mut cluster.runner).await.allowed);
-    cluster.runner.say(ToSupervisor::ToolRequest(same)).await;
-    assert!(decided(&mut cluster.runner).await.allowed, "the same call is granted");
+    assert!(cluster.runner.decision().await.allowed);
+    assert!(cluster.runner.ask(same).await.allowed, "the same call is granted");
 
     cluster.runner.say(ToSupervisor::ToolRequest(other)).await;
     let second = watch.approval().await;
     assert_ne!(second.approval_id, asked.approval_id);
     assert_ne!(second.call_sha256, asked.call_sha256);
     cluster.resolve(&second.approval_id, false).await;
-    assert!(!decided(&mut cluster.runner).await.allowed);
+    assert!(!cluster.runner.decision().await.allowed);
 
     let malformed = ToolRequest {
         arguments_sha256: String::from("A"),
         ..question(&cluster)
     };
-    cluster.runner.say(ToSupervisor::ToolRequest(malformed)).await;
-    let refused = decided(&mut cluster.runner).await;
+    let refused = cluster.runner.ask(malformed).await;
     assert_eq!(
         refused.reason,
         "arguments_sha256 must be 64 lower-case hexadecimal digits or empty"
@@ -258,7 +237,7 @@ async fn operator_sees_the_whole_call_and_its_threads() {
         ..call("exec_command", &json!({"cmd": command}).to_string())
     };
     cluster.ask(ask).await;
-    let approvals = cluster.approvals(cluster.tree.client()).await;
+    let approvals = cluster.tree.pending_approvals().await;
     let [approval] = &approvals[..] else {
         panic!("one waits, not {approvals:?}");
     };
@@ -280,18 +259,15 @@ async fn operator_sees_the_whole_call_and_its_threads() {
     assert_eq!(approval.threads[0].agent_type, "worker");
 
     let viewer = cluster.pair.with_token(VIEWER);
-    let seen = cluster.approvals(viewer.clone()).await;
+    let seen = cluster.tree.by(viewer.clone()).pending_approvals().await;
     assert_eq!(
         (&seen[0].call_sha256, &seen[0].content),
         (&approval.call_sha256, &approval.content)
     );
     let digest = &approval.content.as_ref().unwrap().digest;
-    refused(
-        read(&viewer, &cluster.tree.session, digest).await,
-        Code::PermissionDenied,
-        Reason::NotPermitted,
-        "viewers read the contents of artifacts only; ask an operator for this one",
-    );
+    let answer = read(&viewer, &cluster.tree.session, digest).await;
+    let text = "viewers read the contents of artifacts only; ask an operator for this one";
+    not_permitted(answer, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -308,11 +284,9 @@ async fn call_too_large_to_show_is_denied_only_if_gated() {
         resolved_paths: vec![format!("{}/a", cluster.pair.project())],
         ..large.clone()
     };
-    cluster.runner.say(ToSupervisor::ToolRequest(ungated)).await;
-    let allowed = decided(&mut cluster.runner).await;
+    let allowed = cluster.runner.ask(ungated).await;
     assert!(allowed.allowed, "{allowed:?}");
-    cluster.runner.say(ToSupervisor::ToolRequest(large)).await;
-    let denied = decided(&mut cluster.runner).await;
+    let denied = cluster.runner.ask(large).await;
     assert!(
         !denied.allowed && denied.reason.contains("100000 bytes of arguments"),
         "{denied:?}"
@@ -347,8 +321,7 @@ async fn commands_in_planning_need_a_view_of_docs_only() {
             docs_only,
             ..question(&cluster)
         };
-        cluster.runner.say(ToSupervisor::ToolRequest(request)).await;
-        let decision = decided(&mut cluster.runner).await;
+        let decision = cluster.runner.ask(request).await;
         assert_eq!(
             decision.allowed, allowed,
             "{enforces_workspace} {docs_only}: {decision:?}"
@@ -389,12 +362,9 @@ async fn waiting_calls_of_an_agent_are_limited() {
         let asked = cluster.ask(call("exec_command", &number.to_string())).await;
         assert!(!asked.approval_id.is_empty(), "{asked:?}");
     }
-    refused(
-        authorize(cluster.agent(), call("exec_command", "64")).await,
-        Code::ResourceExhausted,
-        Reason::LimitExceeded,
-        "has 64 tool calls that wait for an operator; wait until some are decided",
-    );
+    let answer = authorize(cluster.agent(), call("exec_command", "64")).await;
+    let text = "has 64 tool calls that wait for an operator; wait until some are decided";
+    refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
     cluster.resolve(&cluster.waiting().await[0], false).await;
     assert!(!cluster.ask(call("exec_command", "64")).await.approval_id.is_empty());
 }
@@ -412,15 +382,6 @@ fn question(cluster: &TestCluster) -> ToolRequest {
     }
 }
 
-async fn decided(runner: &mut Runner) -> ToolDecision {
-    runner
-        .next("a decision", |message| match message {
-            FromSupervisor::ToolDecision(decision) => Some(decision.clone()),
-            _ => None,
-        })
-        .await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undecided_calls_of_a_runner_are_limited() {
     let mut cluster = TestCluster::start().await;
@@ -433,7 +394,7 @@ async fn undecided_calls_of_a_runner_are_limited() {
         };
         cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
     }
-    let refused = decided(&mut cluster.runner).await;
+    let refused = cluster.runner.decision().await;
     assert_eq!(
         (refused.request_id.as_str(), refused.allowed),
         ("1024", false),
@@ -483,8 +444,7 @@ async fn oversized_call_fields_are_named() {
     ];
     for (call, what) in too_large {
         let request_id = call.request_id.clone();
-        cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
-        let refused = decided(&mut cluster.runner).await;
+        let refused = cluster.runner.ask(call).await;
         assert_eq!((refused.request_id, refused.allowed), (request_id, false));
         let reason = format!("the tool call is too large to be decided: {what}");
         assert_eq!(refused.reason, reason);
@@ -496,14 +456,15 @@ async fn oversized_call_fields_are_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_kinds_of_denials_record_one_event() {
     let mut cluster = TestCluster::start().await;
-    let request = SpawnAgentRequest {
-        permissions: Some(ToolCeiling {
-            deny_list: vec![String::from("denied_*")],
-            ..ToolCeiling::default()
-        }),
-        ..cluster.tree.request("worker")
-    };
-    cluster.worker = Spawned::of(cluster.tree.try_spawn(request).await.unwrap());
+    cluster.worker = cluster
+        .tree
+        .spawn_where("worker", |spawn| {
+            spawn.permissions = Some(ToolCeiling {
+                deny_list: vec![String::from("denied_*")],
+                ..ToolCeiling::default()
+            });
+        })
+        .await;
     cluster.runner.run(&cluster.worker.id).await;
     let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
     for number in 0..100 {
@@ -567,12 +528,8 @@ async fn own_tool_call_awaits_approval_on_every_path() {
         thread_id: cluster.tree.root.clone(),
         ..CloseAgentRequest::default()
     };
-    refused(
-        cluster.agent().close_agent(root).await,
-        Code::PermissionDenied,
-        Reason::OutsideSubtree,
-        "Not permitted to close agents outside your subtree.",
-    );
+    let text = "Not permitted to close agents outside your subtree.";
+    outside_subtree(cluster.agent().close_agent(root).await, text);
     assert!(cluster.waiting().await.is_empty());
 
     let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
@@ -582,12 +539,8 @@ async fn own_tool_call_awaits_approval_on_every_path() {
         async move { agent.close_agent(hurried).await }
     })
     .await;
-    let status = refused::<()>(
-        Err(status),
-        Code::DeadlineExceeded,
-        Reason::DeadlineExceeded,
-        "the call waits for an operator's approval; nothing was done",
-    );
+    let text = "the call waits for an operator's approval; nothing was done";
+    let status = refused::<()>(Err(status), Code::DeadlineExceeded, Reason::DeadlineExceeded, text);
     let first = watch.approval().await;
     assert_eq!(metadata_of(&status)["approval_id"], first.approval_id);
     assert_eq!(
@@ -605,12 +558,9 @@ async fn own_tool_call_awaits_approval_on_every_path() {
         [first.approval_id.as_str(), second.approval_id.as_str()]
     );
     cluster.resolve(&second.approval_id, false).await;
-    refused(
-        within("an answer", other).await.unwrap(),
-        Code::PermissionDenied,
-        Reason::ToolDenied,
-        "an operator denied the call: looked at",
-    );
+    let answer = within("an answer", other).await.unwrap();
+    let text = "an operator denied the call: looked at";
+    refused(answer, Code::PermissionDenied, Reason::ToolDenied, text);
     cluster.resolve(&first.approval_id, true).await;
     within("an answer", same).await.unwrap().unwrap();
     let closed = cluster.tree.thread(&child.id).await;
@@ -645,12 +595,9 @@ async fn without_turns_decision_is_used_by_one_call() {
     assert_ne!(second.approval_id, first.approval_id);
     assert_eq!(metadata_of(&status)["approval_id"], second.approval_id);
     cluster.resolve(&second.approval_id, false).await;
-    refused(
-        within("an answer", list(MAX_WAIT)).await,
-        Code::PermissionDenied,
-        Reason::ToolDenied,
-        "an operator denied the call: looked at",
-    );
+    let answer = within("an answer", list(MAX_WAIT)).await;
+    let text = "an operator denied the call: looked at";
+    refused(answer, Code::PermissionDenied, Reason::ToolDenied, text);
 
     let status = undecided(list).await;
     let third = watch.approval().await;
@@ -702,17 +649,10 @@ async fn without_turns_grant_is_used_by_one_waiting_call() {
 async fn invalid_call_causes_no_approval() {
     let cluster = TestCluster::with("orchestrator", "send_input").await;
     let child = cluster.tree.spawn_under(&cluster.worker.id, "worker").await;
-    let blank = SendInputRequest {
-        thread_id: child.id,
-        message: Some(String::from(" ")),
-        ..SendInputRequest::default()
-    };
-    refused(
-        within("an answer", cluster.agent().send_input(blank)).await,
-        Code::InvalidArgument,
-        Reason::InvalidInput,
-        "Empty message can't be sent to an agent",
-    );
+    let by_agent = cluster.tree.by(cluster.agent());
+    let answer = by_agent.try_send(input(&child.id, " ")).await;
+    let text = "Empty message can't be sent to an agent";
+    refused(answer, Code::InvalidArgument, Reason::InvalidInput, text);
     assert!(cluster.waiting().await.is_empty());
 }
 
@@ -728,27 +668,17 @@ async fn viewers_see_the_tool_without_arguments() {
         ),
         (cluster.pair.with_token(VIEWER), "Tool call: exec_command"),
     ] {
-        assert_eq!(cluster.approvals(client.clone()).await[0].subject, seen);
+        let tree = cluster.tree.by(client);
+        assert_eq!(tree.pending_approvals().await[0].subject, seen);
 
-        let request = GetThreadRequest {
-            thread_id: cluster.worker.id.clone(),
-            ..GetThreadRequest::default()
-        };
-        let thread = client.clone().get_thread(request).await.unwrap().into_inner().thread;
-        let (_, threads) = Watch::open(&client, cluster.tree.watch_request())
-            .await
-            .snapshot()
-            .await;
+        let thread = Some(tree.thread(&cluster.worker.id).await);
+        let (_, threads) = tree.watch().await.snapshot().await;
         let watched = threads.into_iter().find(|thread| thread.thread_id == cluster.worker.id);
         for thread in [thread, watched] {
             assert_eq!(thread.unwrap().conditions[0].reason, seen);
         }
 
-        let from_the_beginning = WatchThreadsRequest {
-            after_sequence: Some(0),
-            ..cluster.tree.watch_request()
-        };
-        let events = Watch::open(&client, from_the_beginning).await.up_to(head).await;
+        let events = tree.watch_after(0).await.up_to(head).await;
         let told: Vec<String> = events
             .into_iter()
             .filter_map(|event| match event.kind {

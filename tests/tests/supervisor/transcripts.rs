@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 use troupe_proto::supervisor::v1::{
-    AppendTranscriptRequest, CloseAgentRequest, CreateSessionRequest, DeleteSessionRequest, ExportSessionRequest,
-    ListTranscriptRequest, ListTranscriptResponse, PolicyGapReport, ToolVerdict, TranscriptEntry, TranscriptKind as K,
-    TranscriptLog, TranscriptToolCall, TranscriptToolResult, WatchTranscriptRequest, WatchTranscriptResponse,
-    export_session_response::Record, runner_report::Kind,
+    AppendTranscriptRequest, ExportSessionRequest, ListTranscriptRequest, ListTranscriptResponse, PolicyGapReport,
+    ToolVerdict, TranscriptEntry, TranscriptKind as K, TranscriptLog, TranscriptToolCall, TranscriptToolResult,
+    WatchTranscriptRequest, WatchTranscriptResponse, export_session_response::Record, runner_report::Kind,
 };
 use troupe_proto::{fault::reason_of, reason::Reason};
 use troupe_tests::{
@@ -15,13 +14,11 @@ use troupe_tests::{
     content::read,
     events::names,
     pair::{Pair, VIEWER},
-    refusal::refused,
-    runner::{Attempt, Runner},
-    tree::Tree,
+    refusal::outside_subtree,
     within,
 };
 
-use crate::{attached, started};
+use crate::{attached, running, started, working};
 
 fn entry(kind: K, text: &str) -> TranscriptEntry {
     TranscriptEntry {
@@ -52,18 +49,9 @@ fn shown(page: &ListTranscriptResponse) -> Vec<(u64, &str)> {
         .collect()
 }
 
-/// A thread whose turn runs.
-async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
-    let mut runner = Runner::attach(pair, "r").await;
-    let worker = tree.spawn("worker").await;
-    let attempt = runner.run(&worker.id).await;
-    (runner, attempt)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_are_stored_once_and_listed_in_pages() {
-    let (pair, tree) = started().await;
-    let (mut runner, attempt) = running(&pair, &tree).await;
+    let (pair, tree, mut runner, _, attempt) = working().await;
     let texts = ["do it", "looking", "done"];
     let entries = || vec![entry(K::Input, texts[0]), entry(K::Message, texts[1])];
     runner.transcribe(&attempt, 1, entries()).await;
@@ -128,8 +116,7 @@ async fn entries_are_stored_once_and_listed_in_pages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transcript_survives_restart_and_goes_with_its_session() {
-    let (mut pair, tree) = started().await;
-    let (mut runner, attempt) = running(&pair, &tree).await;
+    let (mut pair, tree, mut runner, _, attempt) = working().await;
     let long = "x".repeat(20_000);
     runner
         .transcribe(&attempt, 1, vec![entry(K::Message, &long), entry(K::ToolResult, &long)])
@@ -149,11 +136,7 @@ async fn transcript_survives_restart_and_goes_with_its_session() {
     );
     tree.close_with(&mut runner, &attempt).await;
     tree.end().await;
-    let request = DeleteSessionRequest {
-        session_id: tree.session.clone(),
-        ..DeleteSessionRequest::default()
-    };
-    tree.client().delete_session(request).await.unwrap();
+    tree.delete().await;
     let gone = page(&client, of(&attempt.thread)).await.unwrap_err();
     assert_eq!(gone.code(), Code::NotFound);
 }
@@ -191,8 +174,7 @@ impl Watch {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_follows_new_entries_until_thread_is_closed() {
-    let (pair, tree) = started().await;
-    let (mut runner, attempt) = running(&pair, &tree).await;
+    let (_pair, tree, mut runner, _, attempt) = working().await;
     runner
         .transcribe(&attempt, 1, vec![entry(K::Input, "a"), entry(K::Message, "b")])
         .await;
@@ -211,13 +193,8 @@ async fn watch_follows_new_entries_until_thread_is_closed() {
 
     runner.transcribe(&attempt, 3, vec![entry(K::Message, "d")]).await;
     runner.complete(&attempt, "d").await;
-    let close = CloseAgentRequest {
-        thread_id: attempt.thread.clone(),
-        ..CloseAgentRequest::default()
-    };
-    tree.client().close_agent(close).await.unwrap();
-    runner.shutdown().await;
-    runner.stop(&attempt).await;
+    tree.begin_close(&attempt.thread).await;
+    runner.stop_as_asked(&attempt).await;
     for watch in [&mut watch, &mut resumed] {
         assert_eq!(watch.entries().await, [(4, String::from("d"))]);
         let mut last = watch.message().await;
@@ -231,8 +208,7 @@ async fn watch_follows_new_entries_until_thread_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transcript_is_complete_when_its_turn_ends() {
-    let (pair, tree) = started().await;
-    let (mut runner, attempt) = running(&pair, &tree).await;
+    let (_pair, tree, mut runner, _, attempt) = working().await;
     for batch in 1..=100 {
         runner.send_batch(&attempt, batch, vec![entry(K::Message, "m")]).await;
     }
@@ -289,7 +265,7 @@ async fn thread_reads_its_subtree_and_viewer_reads_no_texts() {
     assert_eq!(own.entries.len(), 3);
     let outside = page(&pair.with_token(&child.token), of(&parent.id)).await;
     let text = "Not permitted to act on agents outside your subtree.";
-    refused(outside, Code::PermissionDenied, Reason::OutsideSubtree, text);
+    outside_subtree(outside, text);
     let sibling = tree.spawn("worker").await;
     let by_sibling = pair.with_token(&sibling.token);
     let absent = read(&by_sibling, &tree.session, &digest).await.unwrap_err();
@@ -434,8 +410,7 @@ async fn records(client: &Supervisor, session: &str, prompt_texts: bool) -> Resu
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_has_everything_in_order() {
-    let (pair, tree) = started().await;
-    let (mut runner, attempt) = running(&pair, &tree).await;
+    let (pair, tree, mut runner, _, attempt) = working().await;
     let entries: Vec<_> = (0..200)
         .map(|number| entry(K::Message, &format!("secret {number}")))
         .collect();
@@ -515,11 +490,7 @@ async fn session_keeps_as_much_as_its_setting_says() {
         (TranscriptLog::Tools, tools),
         (TranscriptLog::Off, Vec::new()),
     ] {
-        let request = CreateSessionRequest {
-            transcript: log.into(),
-            ..CreateSessionRequest::default()
-        };
-        let tree = pair.tree_with(request).await;
+        let tree = pair.tree_where(|session| session.transcript = log.into()).await;
         assert_eq!(tree.now().await.transcript(), log);
         let (mut runner, attempt) = running(&pair, &tree).await;
         let entries = kinds.map(|kind| entry(kind, "text"));

@@ -9,8 +9,8 @@ use troupe_proto::{
     fault::retry_after,
     reason::Reason,
     supervisor::v1::{
-        InterruptAgentRequest, OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest,
-        WaitAgentsResponse, WaitMode, event::Kind,
+        OnLimit, SpawnAgentRequest, StatusKind, TurnOutcome, WaitAgentsRequest, WaitAgentsResponse, WaitMode,
+        event::Kind,
     },
 };
 use troupe_tests::{
@@ -83,7 +83,7 @@ impl TestCluster {
             on_limit: OnLimit::Queue.into(),
             ..tree.request_under(&parent.id, "worker")
         };
-        let queued = Spawned::of(tree.try_spawn(request).await.unwrap());
+        let queued = tree.spawn_with(request).await;
         assert_eq!(kind(&queued.thread), StatusKind::Queued);
         Self {
             tree,
@@ -137,8 +137,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
     let (_pair, tree, mut runner) = attached().await;
     let mut workers = Vec::new();
     for _ in 0..4 {
-        let worker = tree.spawn("worker").await.id;
-        workers.push(runner.run(&worker).await);
+        workers.push(tree.run_worker(&mut runner).await);
     }
     runner.complete(&workers[0], "one").await;
     runner.end(&workers[2], TurnOutcome::Interrupted, "two").await;
@@ -169,13 +168,7 @@ async fn threads_settled_together_are_returned_together() {
     let child = tree.spawn_under(&top, "worker").await.id;
     let head = tree.head().await;
     let waiting = begin(tree.client(), wait_for(&[&top, &child]));
-    let request = InterruptAgentRequest {
-        thread_id: top.clone(),
-        ..InterruptAgentRequest::default()
-    };
-    within("an answer", tree.client().interrupt_agent(request))
-        .await
-        .unwrap();
+    tree.interrupt(&top).await;
     let answer = answered(waiting).await.unwrap();
     let ended = tree
         .log()
@@ -267,12 +260,9 @@ async fn drain_ends_wait_that_can_be_repeated() {
     let mut cluster = TestCluster::start(&pair).await;
     let (waiting, second) = cluster.wait(&pair).await;
     pair.restart().await;
-    let status = refused(
-        answered(waiting).await,
-        Code::Unavailable,
-        Reason::Draining,
-        "the supervisor is shutting down",
-    );
+    let answer = answered(waiting).await;
+    let text = "the supervisor is shutting down";
+    let status = refused(answer, Code::Unavailable, Reason::Draining, text);
     assert!(retry_after(&status).is_some());
 
     let held = [cluster.busy.clone(), cluster.first.clone(), second.clone()];

@@ -13,23 +13,17 @@ use troupe_proto::{
     },
 };
 use troupe_tests::{
+    UNKNOWN,
     events::{assert_whole, closed, names},
     pair::{Pair, VIEWER},
     refusal::refused,
     watch::Watch,
 };
 
-use crate::{attached, started};
+use crate::{attached, started, working};
 
 /// More notes than a stream's window, its outbox and the feed hold together.
 const MANY: usize = 600;
-
-fn below(thread: &str) -> WatchThreadsRequest {
-    WatchThreadsRequest {
-        thread_id: thread.to_owned(),
-        ..WatchThreadsRequest::default()
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_sends_snapshot_then_later_events() {
@@ -55,11 +49,8 @@ async fn watch_sends_snapshot_then_later_events() {
     assert_eq!((event.sequence, &event.thread_id), (head + 1, &next.id));
     assert!(matches!(event.kind, Some(Kind::ThreadSpawned(_))));
 
-    let all = WatchThreadsRequest {
-        include_closed: true,
-        ..tree.watch_request()
-    };
-    let (_, threads) = Watch::open(&tree.client(), all).await.snapshot().await;
+    let mut all = tree.watch_where(|watch| watch.include_closed = true).await;
+    let (_, threads) = all.snapshot().await;
     assert_eq!(threads.len(), 4);
 }
 
@@ -79,8 +70,7 @@ async fn watch_resumes_at_any_position_without_gap() {
         assert_eq!(events, rest, "after {after}");
     }
 
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     assert_eq!(tree.watch_after(2).await.up_to(head).await, log[2..], "over a restart");
 }
 
@@ -89,12 +79,8 @@ async fn position_ahead_of_the_log_is_rejected_with_head() {
     let (_pair, tree) = started().await;
     let head = tree.head().await;
     let status = tree.watch_after(head + 1).await.failure().await;
-    let status = refused::<()>(
-        Err(status),
-        Code::OutOfRange,
-        Reason::AheadOfHead,
-        "is ahead of the newest event",
-    );
+    let text = "is ahead of the newest event";
+    let status = refused::<()>(Err(status), Code::OutOfRange, Reason::AheadOfHead, text);
     assert_eq!(metadata_of(&status)["head"], head.to_string());
 
     // The head itself is a valid position: the next message is the next event.
@@ -106,13 +92,14 @@ async fn position_ahead_of_the_log_is_rejected_with_head() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn position_of_another_log_is_rejected() {
     let (_pair, tree) = started().await;
-    let request = |log_id: String| WatchThreadsRequest {
-        after_sequence: Some(0),
-        log_id,
-        ..tree.watch_request()
+    let from_start_of = async |log_id: String| {
+        tree.watch_where(|watch| {
+            watch.after_sequence = Some(0);
+            watch.log_id = log_id;
+        })
+        .await
     };
-    let foreign = request(String::from("01a1fc89-0902-7629-98ed-9dce17881f00"));
-    let mut watch = Watch::open(&tree.client(), foreign).await;
+    let mut watch = from_start_of(UNKNOWN.to_owned()).await;
     assert!(matches!(watch.message().await, Message::Reset(_)));
 
     let log_id = tree
@@ -123,7 +110,7 @@ async fn position_of_another_log_is_rejected() {
             _ => None,
         })
         .await;
-    let mut watch = Watch::open(&tree.client(), request(log_id)).await;
+    let mut watch = from_start_of(log_id).await;
     assert_eq!(watch.event().await.sequence, 1);
 }
 
@@ -132,16 +119,14 @@ async fn subtree_watch_has_own_events_and_fences_above() {
     let (_pair, tree) = started().await;
     let mine = tree.spawn("orchestrator").await.id;
     let other = tree.spawn("orchestrator").await.id;
-    let mut watch = Watch::open(&tree.client(), below(&mine)).await;
+    let mut watch = tree.watch_where(|watch| watch.thread_id = mine.clone()).await;
     let (_, threads) = watch.snapshot().await;
     assert_eq!(threads.len(), 1, "only what is below");
 
     tree.spawn_under(&other, "worker").await;
     let child = tree.spawn_under(&mine, "worker").await.id;
     tree.close(&tree.root).await;
-    let events = watch
-        .until(|event| matches!(event.kind, Some(Kind::SessionClosed(_))))
-        .await;
+    let events = watch.until_kind("SessionClosed").await;
     assert_eq!(
         names(&events),
         [
@@ -162,15 +147,13 @@ async fn only_the_kinds_that_were_asked_for() {
     let worker = tree.spawn("worker").await.id;
     tree.note(&worker, "on it").await;
     tree.close(&worker).await;
-    let request = WatchThreadsRequest {
-        after_sequence: Some(0),
-        kinds: vec![EventKind::Spawn.into(), EventKind::End.into()],
-        ..tree.watch_request()
-    };
-    let events = Watch::open(&tree.client(), request)
-        .await
-        .until(|event| matches!(event.kind, Some(Kind::ThreadClosed(_))))
+    let mut watch = tree
+        .watch_where(|watch| {
+            watch.after_sequence = Some(0);
+            watch.kinds = vec![EventKind::Spawn.into(), EventKind::End.into()];
+        })
         .await;
+    let events = watch.until_kind("ThreadClosed").await;
     assert_eq!(
         names(&events),
         ["ThreadSpawned", "ThreadSpawned", "CloseRequested", "ThreadClosed"]
@@ -182,12 +165,8 @@ async fn slow_watcher_misses_nothing_and_delays_none() {
     let (pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     let head = tree.head().await;
-    let request = WatchThreadsRequest {
-        after_sequence: Some(head),
-        ..tree.watch_request()
-    };
-    let mut slow = Watch::open(&pair.narrow_operator(), request.clone()).await;
-    let mut quick = Watch::open(&tree.client(), request).await;
+    let mut slow = tree.by(pair.narrow_operator()).watch_after(head).await;
+    let mut quick = tree.watch_after(head).await;
     // The slow watch is not read during these writes.
     for number in 0..MANY {
         tree.note(&worker, &format!("{number:0>1000}")).await;
@@ -224,11 +203,7 @@ async fn watch_ends_at_its_lifetime_without_loss() {
         tree.note(&tree.root, &format!("{number:0>1000}")).await;
     }
     let head = tree.head().await;
-    let request = WatchThreadsRequest {
-        after_sequence: Some(0),
-        ..tree.watch_request()
-    };
-    let mut unread = Watch::open(&pair.narrow_operator(), request).await;
+    let mut unread = tree.by(pair.narrow_operator()).watch_after(0).await;
     // Two lifetimes of other watches exceed the lifetime of the unread one, including its random part.
     for _ in 0..2 {
         to_its_end(&mut tree.watch_after(head).await).await;
@@ -281,12 +256,8 @@ async fn drained_watch_can_be_resumed() {
     let position = watch.position();
     pair.restart().await;
     let status = watch.failure().await;
-    let status = refused::<()>(
-        Err(status),
-        Code::Unavailable,
-        Reason::Draining,
-        "watch again from the last sequence",
-    );
+    let text = "watch again from the last sequence";
+    let status = refused::<()>(Err(status), Code::Unavailable, Reason::Draining, text);
     assert!(retry_after(&status).is_some());
 
     let tree = tree.by(pair.operator());
@@ -309,26 +280,24 @@ async fn a_threads_stream_ends_with_its_token() {
     );
     tree.close(&thread.id).await;
     let status = watch.failure().await;
-    refused::<()>(
-        Err(status),
-        Code::Unauthenticated,
-        Reason::Unauthenticated,
-        "stale token",
-    );
+    let text = "stale token";
+    refused::<()>(Err(status), Code::Unauthenticated, Reason::Unauthenticated, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thread_output_is_sent_only_if_requested() {
-    let (pair, tree, mut runner) = attached().await;
-    let worker = tree.spawn("worker").await.id;
-    let attempt = runner.run(&worker).await;
-    let wanted = WatchThreadsRequest {
-        output: true,
-        ..below(&worker)
+    let (pair, tree, mut runner, worker, attempt) = working().await;
+    let below = async |client, output| {
+        tree.by(client)
+            .watch_where(|watch| {
+                watch.thread_id = worker.clone();
+                watch.output = output;
+            })
+            .await
     };
-    let mut shown = Watch::open(&tree.client(), wanted.clone()).await;
-    let mut not_asked = Watch::open(&tree.client(), below(&worker)).await;
-    let mut viewer = Watch::open(&pair.with_token(VIEWER), wanted).await;
+    let mut shown = below(tree.client(), true).await;
+    let mut not_asked = below(tree.client(), false).await;
+    let mut viewer = below(pair.with_token(VIEWER), true).await;
     for watch in [&mut shown, &mut not_asked, &mut viewer] {
         watch.snapshot().await;
     }

@@ -1,7 +1,7 @@
 //! Sessions with uploaded templates: the supervisor keeps the bundles and uploads them again to a registry that has
 //! lost them, without visible effects.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc};
+use std::{fmt::Debug, io, net::SocketAddr, path::Path, sync::Arc};
 
 use supervisor_log::store::MemoryStore;
 use supervisor_svc::{Config, LookUp, PeerConnector, RegistryClient, Supervisor, Surroundings, clock::Clock};
@@ -21,12 +21,12 @@ use troupe_proto::{
     common::v1::Scope,
     reason::Reason,
     registry::v1::{GetWorkspaceRequest, PutWorkspaceRequest, WorkspaceFile},
-    supervisor::v1::{CreateSessionRequest, DescribeToolsRequest, ListSessionsRequest, ListSpawnableAgentsRequest},
+    supervisor::v1::{CreateSessionRequest, ListSessionsRequest, ListSpawnableAgentsRequest},
 };
 use troupe_tests::{
     client,
     pair::{OPERATOR, Pair, RUNNER, SERVICE, VIEWER},
-    refusal::refused,
+    refusal::{not_permitted, refused},
     tree::Tree,
     within,
 };
@@ -73,12 +73,14 @@ fn over(digest: &str) -> CreateSessionRequest {
 async fn forget(pair: &mut Pair, digest: &str) {
     pair.stop_registry().await;
     pair.start_registry().await;
-    refused(
-        get(pair, OPERATOR, digest).await,
-        Code::FailedPrecondition,
-        Reason::WorkspaceUnknown,
-        "upload it with PutWorkspace",
-    );
+    is_unknown(get(pair, OPERATOR, digest).await);
+}
+
+/// Checks that a call was rejected because the registry does not have the bundle.
+#[track_caller]
+fn is_unknown<T: Debug>(answer: Result<T, Status>) {
+    let text = "upload it with PutWorkspace";
+    refused(answer, Code::FailedPrecondition, Reason::WorkspaceUnknown, text);
 }
 
 /// The roles that the root may spawn.
@@ -94,12 +96,7 @@ async fn spawnable(tree: &Tree) -> Vec<String> {
 
 /// How the tools of the root describe the roles.
 async fn described(tree: &Tree) -> String {
-    let request = DescribeToolsRequest {
-        session_id: tree.session.clone(),
-        ..DescribeToolsRequest::default()
-    };
-    let answer = within("the tools", tree.client().describe_tools(request)).await;
-    let tools = answer.unwrap().into_inner().tools;
+    let tools = tree.tools("").await;
     let texts = tools.into_iter().map(|tool| tool.description + &tool.input_schema_json);
     texts.collect()
 }
@@ -128,8 +125,7 @@ async fn lost_bundle_is_uploaded_again() {
     assert!(text.contains("scribe"), "{text}");
 
     // Stored bundles outlive the supervisor as well.
-    pair.restart().await;
-    let tree = tree.by(pair.operator());
+    let tree = tree.after_restart(&mut pair).await;
     tree.spawn("clerk").await;
     assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
 }
@@ -196,12 +192,7 @@ async fn bundles_are_found_while_several_registries_restart() {
     // No session stores this bundle, so it is lost with its registry. The client has to upload it again.
     let digest = put(&pairs[1], vec![role("scribe", "You write.")]).await;
     pairs[1].stop_registry().await;
-    refused(
-        supervisor.clone().create_session(over(&digest)).await,
-        Code::FailedPrecondition,
-        Reason::WorkspaceUnknown,
-        "upload it with PutWorkspace",
-    );
+    is_unknown(supervisor.clone().create_session(over(&digest)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -212,12 +203,9 @@ async fn registry_error_is_returned_after_bundle_upload() {
     let digest = put(&pair, vec![role("clerk", "You file.")]).await;
     let tree = pair.tree_with(over(&digest)).await;
     for _ in 0..2 {
-        refused(
-            tree.try_spawn(tree.request("local")).await,
-            Code::NotFound,
-            Reason::TemplateNotFound,
-            "missing agent template: local",
-        );
+        let answer = tree.try_spawn(tree.request("local")).await;
+        let text = "missing agent template: local";
+        refused(answer, Code::NotFound, Reason::TemplateNotFound, text);
         forget(&mut pair, &digest).await;
     }
 }
@@ -232,12 +220,7 @@ async fn an_unknown_bundle_opens_no_session() {
                 agent_type: agent_type.to_owned(),
                 ..over(digest)
             };
-            refused(
-                pair.operator().create_session(request).await,
-                Code::FailedPrecondition,
-                Reason::WorkspaceUnknown,
-                "upload it with PutWorkspace",
-            );
+            is_unknown(pair.operator().create_session(request).await);
         }
     }
     let sessions = pair.operator().list_sessions(ListSessionsRequest::default()).await;
@@ -291,15 +274,11 @@ async fn only_principals_that_upload_bundles_can_read_them() {
     for (token, kind) in [(VIEWER, "operator (viewer)"), (RUNNER, "runner")] {
         let text = format!("a caller of kind {kind} may not call");
         let answer = get(&pair, token, &digest).await;
-        refused(answer, Code::PermissionDenied, Reason::NotPermitted, &text);
+        not_permitted(answer, &text);
     }
     for token in [&clerk.token, &tree.root_token] {
         let answer = get(&pair, token, &digest).await;
-        refused(
-            answer,
-            Code::Unauthenticated,
-            Reason::Unauthenticated,
-            "missing, malformed or stale",
-        );
+        let text = "missing, malformed or stale";
+        refused(answer, Code::Unauthenticated, Reason::Unauthenticated, text);
     }
 }
