@@ -236,6 +236,7 @@ impl Handle {
         earlier: Option<Box<RequestRecord>>,
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
+        // Spawns must not delay a close, so every command that can come in floods belongs to them.
         let is_spawn = matches!(command, Command::Spawn(_) | Command::FailSpawn { .. });
         let class = if is_spawn { &self.0.spawns } else { &self.0.control };
         let (reply, answer) = oneshot::channel();

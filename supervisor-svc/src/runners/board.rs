@@ -92,7 +92,7 @@ impl<V: Default> Board<V> {
         sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
     }
 
-    /// Cleans up after a session is passivated. The values of its threads remain available for later watchers.
+    /// Removes a passivated session if none of its threads has a value. Other values remain available for later watchers.
     pub fn tidy(&self, session: SessionId) {
         let mut sessions = lock(&self.sessions);
         if sessions

@@ -321,6 +321,9 @@ mod tests {
             "plain/two.txt",
             "theirs/.claude/agents/x.md",
             "theirs/.claude/agents/deep/no-agent.md",
+            "theirs/.github/agents/x.agent.md",
+            "theirs/.codex/agents/p.md",
+            "theirs/docs/templates/g.md",
             "other/.opencode/agent/x.md",
             "other/.opencode/agent/deep/y.md",
         ]);
@@ -331,10 +334,14 @@ mod tests {
         );
         assert_eq!(named("repo"), named("repo/.codex/.agents"));
         assert_eq!(named("plain"), [("plain/one.md".to_owned(), None)]);
-        assert_eq!(
-            named("theirs/.claude/agents"),
-            [("theirs/.claude/agents/x.md".to_owned(), Some(LintKind::Foreign))]
-        );
+        for (directory, file, kind) in [
+            ("theirs/.claude/agents", "x.md", LintKind::Foreign),
+            ("theirs/.github/agents", "x.agent.md", LintKind::Foreign),
+            ("theirs/.codex/agents", "p.md", LintKind::CodexAgent),
+            ("theirs/docs/templates", "g.md", LintKind::Graph),
+        ] {
+            assert_eq!(named(directory), [(format!("{directory}/{file}"), Some(kind))]);
+        }
         let in_folders =
             ["x.md", "deep/y.md"].map(|name| (format!("other/.opencode/agent/{name}"), Some(LintKind::Foreign)));
         assert_eq!(named("other/.opencode/agent"), in_folders);

@@ -52,14 +52,17 @@ type Sent = BTreeMap<SessionId, u64>;
 impl SessionsWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
-        let watching = pin!(async {
-            if self.is_forwarded {
-                self.report_changes(&outbox).await
-            } else {
-                self.follow(&outbox).await
-            }
-        });
-        let end = StreamEnd::of(watching, &outbox, self.lifetime, &self.draining).await;
+        // The work ends before the final status, which it would compete with for room in the outbox.
+        let end = {
+            let watching = pin!(async {
+                if self.is_forwarded {
+                    self.report_changes(&outbox).await
+                } else {
+                    self.follow(&outbox).await
+                }
+            });
+            StreamEnd::of(watching, &outbox, self.lifetime, &self.draining).await
+        };
         if let Some(status) = end.status("watch the sessions again") {
             let _ = timeout(self.flush_timeout, outbox.send(Err(status))).await;
         }
