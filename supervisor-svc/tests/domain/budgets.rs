@@ -619,22 +619,11 @@ fn happen(world: &mut World, op: &Op) {
             let thread = world.nth(*target);
             used(world, thread.id, thread.usage.input_tokens + amount)
         }
-        Op::Lose(target) => {
-            let thread = world.nth(*target);
-            Command::LoseRunner {
-                thread: thread.id,
-                generation: thread.generation,
-                reason: String::from("its lease ran out"),
-            }
-        }
+        Op::Lose(target) => world.loss(world.nth(*target).id),
         Op::EndWithNothing(target) => {
             let thread = world.nth(*target);
-            Command::Report {
-                thread: thread.id,
-                generation: thread.generation,
-                sequence: thread.last_report.next(),
-                report: ended_with(thread.turn.number().get(), settled(Completed), Usage::default()),
-            }
+            let report = ended_with(thread.turn.number().get(), settled(Completed), Usage::default());
+            world.says(thread.id, report)
         }
         Op::Send(target) => send_with(operator(), world.nth(*target).id, Urgency::Wait, OnLimit::Queue),
         Op::Raise { target, by } => {

@@ -309,14 +309,6 @@ fn the_session_ends_with_its_root() {
 }
 
 #[test]
-fn a_closed_thread_frees_its_slot() {
-    let (mut world, id) = World::with_thread_in(StatusKind::Running);
-    let queued = world.enqueue(world.root());
-    world.close(id);
-    assert_eq!(world.status(queued), PendingInit);
-}
-
-#[test]
 fn strictest_close_policy_on_the_path_applies() {
     use ClosePolicy::{FinishTurn, Kill, Terminate};
     for (own, below, above, expected) in [

@@ -13,16 +13,13 @@ use supervisor_core::{
     principal::Caller,
     settings::Budget,
     state::group::{Group, GroupStage, ItemState},
-    status::{
-        Settled,
-        StatusKind::{self, Completed, Errored, Shutdown},
-    },
+    status::StatusKind::{self, Completed, Errored, Shutdown},
 };
 use uuid::Uuid;
 
 use crate::{
     budgets::{bounded, tokens},
-    world::{NOTHING, World, close, decision, ended, operator, settled, spawning, text},
+    world::{NOTHING, World, close, completed, decision, operator, settled, spawning, text},
 };
 
 const GROUP: GroupId = GroupId::from_uuid(Uuid::from_u128(900));
@@ -554,12 +551,6 @@ proptest! {
 fn empty_message_of_an_item_is_no_failure() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
-    let silent = Settled::Completed {
-        message: None,
-        content: None,
-    };
-    let turn = world.thread(thread).turn.number().get();
-    let report = ended(turn, silent);
-    world.report(thread, report);
+    world.end(thread, completed(None));
     assert_eq!(states(&world), [ItemState::Succeeded]);
 }

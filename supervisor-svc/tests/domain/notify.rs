@@ -13,15 +13,12 @@ use supervisor_core::{
         Settings, Webhook,
     },
     state::webhook::WebhookStart,
-    status::{
-        Settled,
-        StatusKind::{Completed, Errored, Interrupted, Running},
-    },
+    status::StatusKind::{Completed, Errored, Interrupted, Running},
     time::UnixMillis,
 };
 use uuid::Uuid;
 
-use crate::world::{World, close, operator, resume, role_of, run_root, settings, settled};
+use crate::world::{World, close, completed, operator, resume, role_of, run_root, settings, settled};
 
 /// What the newest event notifies of.
 fn newest(world: &World) -> Option<Notification> {
@@ -153,13 +150,7 @@ fn a_line_is_for_people() {
         role_of(spawn).agent_name = String::from("fast");
     });
     world.begin(id);
-    world.end(
-        id,
-        Settled::Completed {
-            message: Some("all\tgood\u{7} ".repeat(100)),
-            content: None,
-        },
-    );
+    world.end(id, completed(Some(&"all\tgood\u{7} ".repeat(100))));
     let notification = newest(&world).unwrap();
     let line = "agent par [31m ser (worker/fast) completed";
     assert_eq!(notification.text(false), line);
@@ -175,13 +166,7 @@ fn a_line_is_for_people() {
     assert_eq!(detail.chars().count(), 160);
 
     world.next_turn(id);
-    world.end(
-        id,
-        Settled::Completed {
-            message: None,
-            content: None,
-        },
-    );
+    world.end(id, completed(None));
     assert_eq!(newest(&world).unwrap().text(true), line, "the turn had no message");
 }
 

@@ -49,6 +49,15 @@ fn said(thread: ThreadId, generation: u32, sequence: u64, report: Report) -> Com
     }
 }
 
+/// Asserts that a command changes nothing in any state but this one.
+fn assert_void_unless(state: StatusKind, command: impl Fn(&World, ThreadId) -> Command) {
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != state) {
+        let (mut world, id) = World::with_thread_in(kind);
+        let command = command(&world, id);
+        assert_eq!(world.run(&command), NOTHING, "{kind}");
+    }
+}
+
 // ---- ignored reports ----
 
 #[test]
@@ -329,10 +338,7 @@ fn interrupted_turn_is_not_restarted_after_runner_loss() {
 
 #[test]
 fn runner_loss_without_matching_attempt_is_ignored() {
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Running) {
-        let (mut world, id) = World::with_thread_in(kind);
-        assert_eq!(world.lose(id), NOTHING, "{kind}");
-    }
+    assert_void_unless(Running, World::loss);
     let (mut world, id) = World::with_thread_in(Running);
     let root = world.root();
     assert_eq!(world.lose(root), NOTHING, "its client executes it");
@@ -370,11 +376,7 @@ fn a_start_that_is_refused_settles_the_thread() {
     assert_eq!(world.run(&refuse(id, 2)), NOTHING);
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let generation = world.thread(id).generation.get();
-        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
-    }
+    assert_void_unless(PendingInit, |world, id| refuse(id, world.thread(id).generation.get()));
 }
 
 #[test]
@@ -399,11 +401,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
     assert_eq!(world.effect(id), None);
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let generation = world.thread(id).generation.get();
-        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
-    }
+    assert_void_unless(PendingInit, |world, id| refuse(id, world.thread(id).generation.get()));
 }
 
 #[test]
@@ -428,11 +426,7 @@ fn outdated_dispatch_is_ignored() {
     assert_eq!(world.run(&dispatching(good)), NOTHING, "it was dispatched");
     assert!(matches!(&world.thread(id).turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 2));
 
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let dispatch = world.dispatch_to(id, &r0);
-        assert_eq!(world.run(&dispatching(dispatch)), NOTHING, "{kind}");
-    }
+    assert_void_unless(PendingInit, |world, id| dispatching(world.dispatch_to(id, &r0)));
     let (mut world, id) = World::with_thread_in(PendingInit);
     let dispatch = world.dispatch_to(id, &r0);
     world.run(&close(operator(), id));

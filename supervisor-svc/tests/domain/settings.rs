@@ -6,15 +6,12 @@ use supervisor_core::{
     ids::ThreadId,
     rules::orchestration::{due, excerpt},
     settings::{Budget, EdgeManagement, Limits, LimitsChange, Mode, Orchestration, WakePolicy},
-    status::{
-        Settled,
-        StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
-    },
+    status::StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
 };
 
 use crate::{
     budgets::{give, turns},
-    world::{NOTHING, World, changed, interrupt, operator, role, send, settled, text},
+    world::{NOTHING, World, changed, completed, interrupt, operator, role, send, settled, text},
 };
 
 fn update(change: SettingsChange) -> Command {
@@ -152,13 +149,6 @@ fn unpausing_does_not_restart_interrupted_thread() {
 
 // ---- automatic orchestration ----
 
-fn says(message: &str) -> Settled {
-    Settled::Completed {
-        message: Some(message.to_owned()),
-        content: None,
-    }
-}
-
 fn auto_turn(thread: ThreadId) -> Command {
     Command::AutoTurn {
         thread,
@@ -185,7 +175,7 @@ fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
     let (mut world, id) = orchestrated(role("orchestrator"));
     assert!(due(&world.session).is_empty(), "its turn runs");
     for _ in 0..3 {
-        world.end(id, says("one step further"));
+        world.end(id, completed(Some("one step further")));
         assert_eq!(due(&world.session), [id]);
         assert_eq!(World::replay(&world.log), world.session, "a restart finds it so");
         assert_eq!(world.run(&auto_turn(id)), ["InputQueued", "ThreadAdmitted"]);
@@ -197,10 +187,10 @@ fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
 #[test]
 fn auto_loop_ends_at_mark_or_incomplete_turn() {
     for (outcome, goes_on) in [
-        (says("done\nTROUPE_COMPLETE\n"), false),
-        (says("  TROUPE_STALLED  \nI know no way"), false),
-        (says("I shall say TROUPE_COMPLETE when it is done"), true),
-        (says(""), true),
+        (completed(Some("done\nTROUPE_COMPLETE\n")), false),
+        (completed(Some("  TROUPE_STALLED  \nI know no way")), false),
+        (completed(Some("I shall say TROUPE_COMPLETE when it is done")), true),
+        (completed(Some("")), true),
         (settled(Errored), false),
         (settled(Interrupted), false),
     ] {
@@ -222,12 +212,12 @@ fn a_mark_behind_the_excerpt_is_kept() {
 #[test]
 fn only_orchestrators_loop_and_only_in_auto() {
     let (mut world, id) = orchestrated(role("worker"));
-    world.end(id, says("done"));
+    world.end(id, completed(Some("done")));
     assert!(due(&world.session).is_empty());
 
     let (mut world, id) = orchestrated(role("orchestrator"));
     world.run(&orchestrate(Orchestration::Interactive));
-    world.end(id, says("more to do"));
+    world.end(id, completed(Some("more to do")));
     assert!(due(&world.session).is_empty());
     assert_eq!(world.run(&auto_turn(id)), NOTHING);
     world.run(&orchestrate(Orchestration::Auto));
@@ -239,7 +229,7 @@ fn auto_loop_waits_for_descendants_and_mail() {
     // A descendant is running or waiting.
     let (mut world, id) = orchestrated(role("orchestrator"));
     let helper = world.spawn_running(id);
-    world.end(id, says("I wait for the helper"));
+    world.end(id, completed(Some("I wait for the helper")));
     assert_eq!(world.status(helper), Running);
     assert!(due(&world.session).is_empty());
     world.end(helper, settled(Completed));
@@ -253,14 +243,14 @@ fn auto_loop_waits_for_descendants_and_mail() {
     });
     let helper = world.spawn_running(id);
     world.end(helper, settled(Completed));
-    world.end(id, says("let me see"));
+    world.end(id, completed(Some("let me see")));
     assert!(due(&world.session).is_empty());
 }
 
 #[test]
 fn auto_loop_stops_at_pause_budget_and_close() {
     let (mut world, id) = orchestrated(role("orchestrator"));
-    world.end(id, says("more to do"));
+    world.end(id, completed(Some("more to do")));
     world.run(&pause(true));
     assert!(due(&world.session).is_empty());
     world.run(&pause(false));

@@ -321,16 +321,3 @@ fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
         "total agent thread limit reached (max 3); open a new session"
     );
 }
-
-#[test]
-fn more_slots_let_the_queue_in() {
-    let (mut world, root) = World::with_slots(1);
-    world.spawn(root);
-    let queued = world.enqueue(root);
-    let limits = Limits {
-        max_threads: 2,
-        ..world.session.settings.limits
-    };
-    world.update(|change| change.limits = Some(limits));
-    assert_eq!(world.status(queued), StatusKind::PendingInit);
-}

@@ -67,6 +67,15 @@ fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> 
     }
 }
 
+/// Decides a call of a tool that has its name in Claude Code.
+fn decide_for_claude(world: &World, id: ThreadId, tool: &str) -> ToolVerdict {
+    let call = ToolCall {
+        native: NativeTools::CLAUDE,
+        ..call(tool, &[], false)
+    };
+    decide(&world.session, world.thread(id), &call)
+}
+
 #[test]
 fn sandbox_and_mode_say_what_a_call_may_change() {
     use Mode::{Implementation, Planning};
@@ -176,13 +185,7 @@ fn the_docs_are_those_of_the_repository() {
 #[test]
 fn a_native_name_is_judged_by_what_it_stands_for() {
     let (world, id) = world(Mode::Planning, Sandbox::WorkspaceWrite, &[]);
-    let decided = |tool| {
-        let call = ToolCall {
-            native: NativeTools::CLAUDE,
-            ..call(tool, &[], false)
-        };
-        decide(&world.session, world.thread(id), &call)
-    };
+    let decided = |tool| decide_for_claude(&world, id, tool);
     assert_eq!(decided("Read"), ToolVerdict::Allowed);
     assert_eq!(
         decided("Edit"),
@@ -196,13 +199,7 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
 fn either_tool_name_requires_approval() {
     for pattern in ["Bash", "exec_command", "Ba*", "exec_*"] {
         let (world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[pattern]);
-        let decided = |tool| {
-            let call = ToolCall {
-                native: NativeTools::CLAUDE,
-                ..call(tool, &[], false)
-            };
-            decide(&world.session, world.thread(id), &call)
-        };
+        let decided = |tool| decide_for_claude(&world, id, tool);
         assert_eq!(decided("Bash"), ToolVerdict::NeedsApproval, "{pattern}");
         assert_eq!(decided("Read"), ToolVerdict::Allowed, "{pattern}");
     }

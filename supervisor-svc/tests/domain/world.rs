@@ -473,12 +473,16 @@ impl World {
     }
 
     pub fn lose(&mut self, id: ThreadId) -> Vec<&'static str> {
-        let generation = self.thread(id).generation;
-        self.run(&Command::LoseRunner {
+        self.run(&self.loss(id))
+    }
+
+    /// The loss of the runner of the present attempt.
+    pub fn loss(&self, id: ThreadId) -> Command {
+        Command::LoseRunner {
             thread: id,
-            generation,
+            generation: self.thread(id).generation,
             reason: String::from("runner r0 was lost"),
-        })
+        }
     }
 
     /// A condition of the present attempt begins or ends.
@@ -653,10 +657,7 @@ pub fn text(words: &str) -> ContentRef {
 
 pub fn settled(kind: StatusKind) -> Settled {
     match kind {
-        StatusKind::Completed => Settled::Completed {
-            message: Some(String::from("done")),
-            content: None,
-        },
+        StatusKind::Completed => completed(Some("done")),
         StatusKind::Errored => Settled::Errored {
             message: String::from("it broke"),
             content: None,
@@ -665,6 +666,13 @@ pub fn settled(kind: StatusKind) -> Settled {
             reason: String::from("enough"),
         },
         other => panic!("{other} is no way to settle and stay open"),
+    }
+}
+
+pub fn completed(message: Option<&str>) -> Settled {
+    Settled::Completed {
+        message: message.map(str::to_owned),
+        content: None,
     }
 }
 
