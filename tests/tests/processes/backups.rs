@@ -12,7 +12,7 @@ use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{
     agents::{message, settled},
     client::supervisor,
-    process::{Home, Up, service, terminate},
+    process::{Home, Up, service, stderr, terminate},
     tree::Tree,
     until, within,
 };
@@ -126,7 +126,7 @@ async fn newest_backups_are_kept_and_restorable() {
             .any(|backup| backup["state"] == "complete")
     );
     let done = restored.run(&["store", "restore", source.to_str().unwrap()]).await;
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{}", stderr(&done));
     let up = Up::start(&restored).await;
     assert_eq!(tree.by(up.client()).log().await, log);
     up.kill().await;
@@ -185,7 +185,7 @@ async fn killed_process_leaves_no_half_backup() {
     let restored = Home::default();
     let source = home.path().join(BACKUPS);
     let refused = restored.run(&["store", "restore", source.to_str().unwrap()]).await;
-    let error = String::from_utf8_lossy(&refused.stderr);
+    let error = stderr(&refused);
     assert!(error.contains("there is no complete backup"), "{error}");
 
     let up = up(&home, "24h", &[]).await;
@@ -291,7 +291,7 @@ async fn log_of_another_release_is_backed_up_first() {
     next_second().await;
     for _ in 0..2 {
         let refused = home.run(&[Up::ARGUMENTS, &["--backup-dir", BACKUPS]].concat()).await;
-        let error = String::from_utf8_lossy(&refused.stderr);
+        let error = stderr(&refused);
         assert!(error.contains("the database has schema version 1"), "{error}");
         assert_eq!(complete(&home).len(), 3, "{error}");
     }
@@ -354,7 +354,7 @@ async fn invalid_backup_settings_are_usage_errors() {
     ] {
         let refused = home.run(&[Up::ARGUMENTS, arguments].concat()).await;
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
-        let error = String::from_utf8_lossy(&refused.stderr);
+        let error = stderr(&refused);
         assert!(error.contains(expected), "{error}");
     }
     // The same settings in a file.

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{ExitStatus, Output, Stdio},
+    process::{ExitStatus, Stdio},
 };
 
 use rustix::process::Signal;
@@ -25,7 +25,7 @@ use troupe_proto::{
 };
 use troupe_tests::{
     client::{Supervisor, endpoint, registry, supervisor},
-    process::{Home, Up, service, signal},
+    process::{Home, Up, service, signal, stderr},
     tree::{Tree, kind},
     until, within,
 };
@@ -33,10 +33,6 @@ use troupe_tests::{
 const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
 const SUPERVISOR: &str = "troupe.supervisor.v1.AgentSupervisorService";
 const RUNNERS: &str = "troupe.supervisor.v1.ThreadRunnerService";
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 async fn is_serving(channel: &Channel, service: &str) -> bool {
     let request = HealthCheckRequest {
