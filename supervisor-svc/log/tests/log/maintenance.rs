@@ -321,33 +321,19 @@ async fn verify_finds_damage_with_valid_checksums() {
         steers: false,
         result_repairs: None,
     });
+    let of_content = format!("content {false_digest} does not match its digest");
+    let of_size = format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it"));
     for (records, contents, expected) in [
-        (
-            vec![encoded(1, noted())],
-            vec![],
-            "its first record does not open it".to_owned(),
-        ),
-        (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED".to_owned()),
-        (
-            vec![first(), misplaced],
-            vec![],
-            "record 2 says that it is record 5".to_owned(),
-        ),
-        (
-            vec![first()],
-            vec![false_content],
-            format!("content {false_digest} does not match its digest"),
-        ),
-        (
-            vec![first(), encoded(2, longer)],
-            vec![content("find it")],
-            format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it")),
-        ),
+        (vec![encoded(1, noted())], vec![], "its first record does not open it"),
+        (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED"),
+        (vec![first(), misplaced], vec![], "record 2 says that it is record 5"),
+        (vec![first()], vec![false_content], &of_content),
+        (vec![first(), encoded(2, longer)], vec![content("find it")], &of_size),
     ] {
         let (directory, _store) = written(records, contents).await;
         let report = verified(directory.path());
         let said = report.faults.first().unwrap().first.to_string();
-        assert!(said.starts_with(&expected), "{said} instead of {expected}");
+        assert!(said.starts_with(expected), "{said} instead of {expected}");
     }
 }
 
