@@ -908,8 +908,7 @@ fn edge_to_closed_thread_cannot_be_granted() {
 
 #[test]
 fn session_keeps_the_latest_decisions() {
-    let (mut world, root) = World::with_slots(1);
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     world.lawful = false;
     for _ in 0..1_100 {
         let asked = world.ask(id, ApprovalKind::Edge, None);

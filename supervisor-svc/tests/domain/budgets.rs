@@ -301,8 +301,7 @@ fn raised_budget_starts_turn_for_waiting_input() {
 
 #[test]
 fn a_budget_below_what_is_spent_stops_at_once() {
-    let (mut world, root) = World::with_slots(9);
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     world.run(&used(&world, id, 50));
     assert_eq!(
         world.run(&give(operator(), id, tokens(40))),
@@ -426,8 +425,7 @@ fn cost_budget_of_an_ancestor_stops_the_turn() {
 
 #[test]
 fn a_change_of_price_applies_to_further_tokens() {
-    let (mut world, root) = World::with_slots(9);
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     world.run(&priced(&world, id, usage(10), Some(PRICE)));
     world.run(&priced(&world, id, usage(30), None));
     let known = world.thread(id).usage;
@@ -511,8 +509,7 @@ fn turns_are_stopped_when_their_time_is_over() {
 
 #[test]
 fn wall_time_is_counted_once() {
-    let (mut world, root) = World::with_slots(9);
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     let begun = world.thread(id).metered;
     for amount in 1..5 {
         world.run(&used(&world, id, amount));

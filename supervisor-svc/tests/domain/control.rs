@@ -105,8 +105,7 @@ fn a_thread_needs_the_tool_of_the_call() {
 
 #[test]
 fn a_token_dies_with_its_attempt() {
-    let (mut world, root) = World::with_slots(4);
-    let own = world.spawn_running(root);
+    let (mut world, own) = World::with_thread_in(Running);
     let first = world.caller(own);
     assert!(authority::fresh(&world.session, &first).is_ok());
     assert_eq!(
@@ -355,8 +354,7 @@ fn interrupt_in_each_state() {
 #[test]
 fn interrupt_is_pending_until_the_turn_ends() {
     // The turn was dispatched, and the runner may be starting it at this moment.
-    let (mut world, root) = World::with_slots(1);
-    let id = world.spawn(root);
+    let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
     assert_eq!(world.run(&interrupt(operator(), id)), ["InterruptRequested"]);
     let turn = Turn::new(1);
