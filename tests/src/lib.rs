@@ -35,7 +35,7 @@ pub mod watch;
 
 use std::{future::Future, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{task::yield_now, time::timeout};
 use tonic::{Response, Status};
 
 /// Maximum wait for any response or event on a busy machine. Only a failing test waits that long.
@@ -64,4 +64,18 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
         Ok(output) => output,
         Err(_) => panic!("{what} did not come within {MAX_WAIT:?}"),
     }
+}
+
+/// Waits until a condition holds, and checks it all the time.
+///
+/// # Panics
+///
+/// If it takes longer than [`MAX_WAIT`]; `what` names the condition.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let held = async {
+        while !holds() {
+            yield_now().await;
+        }
+    };
+    within(what, held).await;
 }

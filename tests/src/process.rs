@@ -108,6 +108,12 @@ impl Home {
     }
 }
 
+/// Returns what a process wrote to standard error.
+#[must_use]
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 /// Returns the command of `NAME-svc` on a free port with an empty environment, and its ready file. Calls from this
 /// machine are an operator's.
 ///

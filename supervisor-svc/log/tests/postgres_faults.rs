@@ -6,7 +6,9 @@
 mod postgres_server;
 
 use std::{
-    env, fs,
+    env,
+    error::Error,
+    fs,
     net::TcpListener,
     path::PathBuf,
     sync::{
@@ -69,6 +71,11 @@ async fn error(url: &str) -> PostgresError {
         Err(OpenError::Postgres(error)) => error,
         other => panic!("{other:?}"),
     }
+}
+
+fn assert_says(error: &impl Error, text: &str) {
+    let said = error.to_string();
+    assert!(said.contains(text), "{said}");
 }
 
 /// Waits until a condition holds.
@@ -154,7 +161,7 @@ async fn wrong_password_and_missing_database_are_reported() {
             std::fs::write(&file, text).unwrap();
         }
         let error = PostgresStore::open(options.clone()).await.map(drop).unwrap_err();
-        assert!(error.to_string().contains(defect), "{error}");
+        assert_says(&error, defect);
     }
     database.run("GRANT CREATE ON SCHEMA public TO ann");
     std::fs::write(&file, "right\n").unwrap();
@@ -170,10 +177,7 @@ async fn wrong_password_and_missing_database_are_reported() {
     database.run("DROP OWNED BY ann");
     database.run("DROP ROLE ann");
     let error = error(&server.url("postgres", "absent")).await;
-    assert!(
-        error.to_string().contains("database \"absent\" does not exist"),
-        "{error}"
-    );
+    assert_says(&error, "database \"absent\" does not exist");
 }
 
 #[tokio::test]
@@ -183,12 +187,7 @@ async fn role_without_ddl_permission_can_use_prepared_database() {
     let url = Server::shared().url("bob", &database.name);
     let error = error(&url).await;
     assert!(matches!(error, PostgresError::Permission { .. }), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains("start once with a role that can create tables"),
-        "{error}"
-    );
+    assert_says(&error, "start once with a role that can create tables");
 
     open(&database.url()).await.unwrap().close().await;
     database.run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob");
@@ -269,10 +268,7 @@ async fn read_only_and_foreign_databases_are_rejected_unchanged() {
         database.name
     ));
     let read_only = error(&database.url()).await;
-    assert!(
-        read_only.to_string().contains("database does not allow writes"),
-        "{read_only}"
-    );
+    assert_says(&read_only, "database does not allow writes");
     Server::shared().run("postgres", &format!("ALTER DATABASE {} RESET ALL", database.name));
     let rejections = [
         (
@@ -348,10 +344,10 @@ async fn tls_needs_right_authority_and_name() {
     ] {
         let error = error(&url).await;
         assert!(matches!(error, PostgresError::Tls { .. }), "{error}");
-        assert!(error.to_string().contains("sslrootcert=FILE"), "{error}");
+        assert_says(&error, "sslrootcert=FILE");
     }
     let error = error(&url("localhost", &with(&directory.path().join("absent.pem")))).await;
-    assert!(error.to_string().contains("absent.pem"), "{error}");
+    assert_says(&error, "absent.pem");
 }
 
 /// Writers that append to a session each, whatever happens to the server.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use supervisor_core::{
-    command::{Command, Spawn},
+    command::Command,
     decide::tick,
-    event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, SettingsChange, ThreadEvent},
+    event::{ApprovalDecision, ApprovalKind, ConditionKind, Edge, EdgeKind, Event, Scope, ThreadEvent},
     ids::{ApprovalId, EdgeId, ThreadId},
     principal::Actor,
     rules::{
@@ -24,56 +24,39 @@ use tool_policy::{Layer, MatchMode};
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, decision, graph_template, interrupt, note, operator, resume, role_of, send, settings,
-    settled,
+    NOTHING, World, close, decision, graph_template, interrupt, note, operator, resume, role_of, send, settled,
+    spawning,
 };
 
-/// A session with so many slots, and in one of them a thread of a graph template.
-struct Graph {
-    world: World,
-    lead: ThreadId,
+/// A session with changed settings, and in it a thread of a graph template.
+fn with_lead(scope: Scope, edges: EdgeManagement, change: impl FnOnce(&mut Settings)) -> (World, ThreadId) {
+    let (mut world, root) = World::with_settings(|settings| {
+        settings.limits.max_depth = 4;
+        settings.limits.max_threads = 9;
+        change(settings);
+    });
+    let lead = world.spawn_with(root, |lead| {
+        role_of(lead).agent_type = String::from("lead");
+        role_of(lead).source = Some(graph_template(scope));
+        lead.spawned.edge_management = edges;
+    });
+    (world, lead)
 }
 
-impl Graph {
-    fn of(scope: Scope, edges: EdgeManagement) -> Self {
-        Self::with(settings(), 9, scope, edges)
-    }
+/// A session with so many slots, and in one of them a lead that must ask for every spawn.
+fn asking(max_threads: u32) -> (World, ThreadId) {
+    with_lead(Scope::Project, EdgeManagement::All, |settings| {
+        settings.limits.max_threads = max_threads;
+    })
+}
 
-    /// With a lead that must ask for every spawn.
-    fn asking(max_threads: u32) -> Self {
-        Self::with(settings(), max_threads, Scope::Project, EdgeManagement::All)
-    }
-
-    fn with(settings: Settings, max_threads: u32, scope: Scope, edges: EdgeManagement) -> Self {
-        let limits = Limits {
-            max_depth: 4,
-            max_threads,
-            ..Limits::default()
-        };
-        let mut world = World::open(Settings { limits, ..settings }, client_root());
-        let mut lead = world.wanted(world.root());
-        role_of(&mut lead).agent_type = String::from("lead");
-        role_of(&mut lead).source = Some(graph_template(scope));
-        lead.spawned.edge_management = edges;
-        let lead = world.spawn_as(lead);
-        Self { world, lead }
-    }
-
-    /// A spawn by the lead.
-    fn wanted(&mut self) -> Spawn {
-        let mut spawn = self.world.wanted(self.lead);
-        spawn.caller = self.world.caller(self.lead);
-        spawn
-    }
-
-    /// Spawns a thread that waits for an operator.
-    fn ask(&mut self) -> (ThreadId, ApprovalId) {
-        let spawn = self.wanted();
-        let (id, approval) = (spawn.id, spawn.approval);
-        let events = self.world.run(&Command::Spawn(Box::new(spawn)));
-        assert_eq!(events, ["ThreadSpawned", "ApprovalRequested"]);
-        (id, approval)
-    }
+/// Spawns a thread that waits for an operator.
+fn ask(world: &mut World, lead: ThreadId) -> (ThreadId, ApprovalId) {
+    let spawn = world.wanted_by(lead);
+    let (id, approval) = (spawn.id, spawn.approval);
+    let events = world.run(&spawning(spawn));
+    assert_eq!(events, ["ThreadSpawned", "ApprovalRequested"]);
+    (id, approval)
 }
 
 fn approval(world: &World, id: ApprovalId) -> &Approval {
@@ -91,6 +74,17 @@ fn reason_of(world: &World, id: ThreadId) -> String {
     }
 }
 
+fn never_approved(id: ThreadId) -> String {
+    format!("the spawn of agent with id {id} was never approved; spawn it again")
+}
+
+fn resume_needs_operator(id: ThreadId) -> String {
+    format!(
+        "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
+         with id {id}, or spawn another one"
+    )
+}
+
 // ---- calls that need an approval ----
 
 #[test]
@@ -105,15 +99,12 @@ fn untrusted_graph_template_spawn_awaits_approval() {
         (Scope::User, EdgeManagement::All, true, AwaitingApproval),
         (Scope::Project, EdgeManagement::All, true, AwaitingApproval),
     ] {
-        let settings = Settings {
-            approve_orchestrators,
-            ..settings()
-        };
-        let mut graph = Graph::with(settings, 3, scope, edges);
-        let spawn = graph.wanted();
-        let child = graph.world.spawn_as(spawn);
+        let (mut world, lead) = with_lead(scope, edges, |settings| {
+            settings.approve_orchestrators = approve_orchestrators;
+        });
+        let child = world.spawn_by(lead);
         assert_eq!(
-            graph.world.status(child),
+            world.status(child),
             expected,
             "{scope:?} {edges:?} {approve_orchestrators}"
         );
@@ -123,10 +114,10 @@ fn untrusted_graph_template_spawn_awaits_approval() {
 #[test]
 fn spawn_without_edge_management_is_rejected() {
     for scope in [Scope::Project, Scope::System] {
-        let mut graph = Graph::of(scope, EdgeManagement::None);
-        let spawn = graph.wanted();
+        let (mut world, lead) = with_lead(scope, EdgeManagement::None, |_| {});
+        let spawn = world.wanted_by(lead);
         assert_eq!(
-            graph.world.rejection(&Command::Spawn(Box::new(spawn))),
+            world.rejection(&spawning(spawn)),
             "edgeManagement capability is disabled: role_template \"lead\" may not spawn; its template must declare \
              edge_management_all or edge_management_self, and its spawn must not take that away"
         );
@@ -135,31 +126,27 @@ fn spawn_without_edge_management_is_rejected() {
 
 #[test]
 fn spawn_is_rejected_if_session_disables_edge_management() {
-    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
-    let narrow = |edges| SettingsChange {
-        edge_management: Some(edges),
-        ..SettingsChange::default()
-    };
-    graph.world.update(narrow(EdgeManagement::None));
-    let spawn = Command::Spawn(Box::new(graph.wanted()));
+    let (mut world, lead) = with_lead(Scope::System, EdgeManagement::All, |_| {});
+    let narrow = |world: &mut World, edges| world.update(|change| change.edge_management = Some(edges));
+    narrow(&mut world, EdgeManagement::None);
+    let spawn = spawning(world.wanted_by(lead));
     assert_eq!(
-        graph.world.rejection(&spawn),
+        world.rejection(&spawn),
         "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets nobody manage edges"
     );
 
-    graph.world.update(narrow(EdgeManagement::SelfOnly));
-    graph.ask();
+    narrow(&mut world, EdgeManagement::SelfOnly);
+    ask(&mut world, lead);
 
     // What a thread is spawned with is its own; the setting narrows it as long as it is set.
-    let mut spawn = graph.wanted();
+    let mut spawn = world.wanted_by(lead);
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
-    let child = graph.world.spawn_as(spawn);
-    assert_eq!(graph.world.thread(child).spawned.edge_management, EdgeManagement::All);
-    graph.world.update(narrow(EdgeManagement::All));
-    let spawn = graph.wanted();
-    let free = graph.world.spawn_as(spawn);
-    assert_eq!(graph.world.status(free), PendingInit);
+    let child = world.spawn_as(spawn);
+    assert_eq!(world.thread(child).spawned.edge_management, EdgeManagement::All);
+    narrow(&mut world, EdgeManagement::All);
+    let free = world.spawn_by(lead);
+    assert_eq!(world.status(free), PendingInit);
 }
 
 #[test]
@@ -170,55 +157,39 @@ fn an_operator_names_orchestrators() {
         (&["Lead", "lea", "lead "], EdgeManagement::All, AwaitingApproval),
         (&[], EdgeManagement::All, AwaitingApproval),
     ] {
-        let settings = Settings {
-            orchestrators: names.iter().map(|&name| name.to_owned()).collect(),
-            ..settings()
-        };
-        let mut graph = Graph::with(settings, 9, Scope::Project, edges);
-        let spawn = graph.wanted();
-        let child = graph.world.spawn_as(spawn);
-        assert_eq!(graph.world.status(child), expected, "{names:?} {edges:?}");
+        let (mut world, lead) = with_lead(Scope::Project, edges, |settings| {
+            settings.orchestrators = names.iter().map(|&name| name.to_owned()).collect();
+        });
+        let child = world.spawn_by(lead);
+        assert_eq!(world.status(child), expected, "{names:?} {edges:?}");
 
         // A change binds the next spawn. A named role still needs approval where every orchestrator does.
-        graph.world.update(SettingsChange {
-            orchestrators: Some(Vec::new()),
-            ..SettingsChange::default()
-        });
-        graph.ask();
+        world.update(|change| change.orchestrators = Some(Vec::new()));
+        ask(&mut world, lead);
     }
-    let strict = Settings {
-        orchestrators: vec![String::from("lead")],
-        approve_orchestrators: true,
-        ..settings()
-    };
-    Graph::with(strict, 9, Scope::Project, EdgeManagement::All).ask();
+    let (mut world, lead) = with_lead(Scope::Project, EdgeManagement::All, |settings| {
+        settings.orchestrators = vec![String::from("lead")];
+        settings.approve_orchestrators = true;
+    });
+    ask(&mut world, lead);
 }
 
 #[test]
 fn operator_and_plain_thread_spawn_without_approval() {
-    let mut graph = Graph::of(Scope::Project, EdgeManagement::None);
-    let below_lead = graph.world.spawn(graph.lead);
-    assert_eq!(graph.world.status(below_lead), PendingInit, "an operator asked for it");
+    let (mut world, lead) = with_lead(Scope::Project, EdgeManagement::None, |_| {});
+    let below_lead = world.spawn(lead);
+    assert_eq!(world.status(below_lead), PendingInit, "an operator asked for it");
 
-    let root = graph.world.root();
-    let mut spawn = graph.world.wanted(root);
-    spawn.caller = graph.world.caller(root);
+    let root = world.root();
+    let mut spawn = world.wanted_by(root);
     role_of(&mut spawn).source = Some(graph_template(Scope::Project));
-    let by_root = graph.world.spawn_as(spawn);
-    assert_eq!(
-        graph.world.status(by_root),
-        PendingInit,
-        "no graph template binds the root"
-    );
+    let by_root = world.spawn_as(spawn);
+    assert_eq!(world.status(by_root), PendingInit, "no graph template binds the root");
 }
 
 /// A session that requires an approval for every call of these tools.
-fn naming(tools: &[&str]) -> World {
-    let settings = Settings {
-        approve_tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
-        ..settings()
-    };
-    World::open(settings, client_root())
+fn naming(tools: &[&str]) -> (World, ThreadId) {
+    World::with_settings(|settings| settings.approve_tools = tools.iter().map(|&tool| tool.to_owned()).collect())
 }
 
 #[test]
@@ -231,11 +202,8 @@ fn spawn_awaits_approval_if_the_session_lists_the_tool() {
         (&["send_*", "exec_command"], PendingInit),
         (&[], PendingInit),
     ] {
-        let mut world = naming(tools);
-        let root = world.root();
-        let mut spawn = world.wanted(root);
-        spawn.caller = world.caller(root);
-        let by_thread = world.spawn_as(spawn);
+        let (mut world, root) = naming(tools);
+        let by_thread = world.spawn_by(root);
         assert_eq!(world.status(by_thread), expected, "{tools:?}");
         let by_operator = world.spawn(root);
         assert_eq!(world.status(by_operator), PendingInit, "{tools:?}");
@@ -244,8 +212,7 @@ fn spawn_awaits_approval_if_the_session_lists_the_tool() {
 
 #[test]
 fn edge_awaits_approval_if_the_session_lists_the_tool() {
-    let mut world = naming(&["create_edge"]);
-    let root = world.root();
+    let (mut world, root) = naming(&["create_edge"]);
     let (from, to) = (world.spawn(root), world.spawn(root));
     let mut create = |by_thread: bool, number: u128| {
         let caller = if by_thread { world.caller(root) } else { operator() };
@@ -275,19 +242,12 @@ fn resume_does_not_bypass_spawn_approval() {
         (&["spawn_agent", "resume_agent"], false),
         (&["resume_agent"], false),
     ] {
-        let mut world = naming(tools);
-        let root = world.root();
+        let (mut world, root) = naming(tools);
         let id = world.spawn(root);
         world.close(id);
         let command = resume(world.caller(root), id);
         if is_refused {
-            assert_eq!(
-                world.rejection(&command),
-                format!(
-                    "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to \
-                     resume agent with id {id}, or spawn another one"
-                )
-            );
+            assert_eq!(world.rejection(&command), resume_needs_operator(id));
         } else {
             assert!(!world.run(&command).is_empty(), "{tools:?}");
         }
@@ -324,8 +284,8 @@ fn without_its_arguments_a_tool_call_is_its_tool() {
 
 #[test]
 fn approval_subject_describes_the_spawn() {
-    let mut graph = Graph::asking(3);
-    let mut spawn = graph.wanted();
+    let (mut world, lead) = asking(3);
+    let mut spawn = world.wanted_by(lead);
     role_of(&mut spawn).agent_type = String::from("planner");
     // Text from a model cannot imitate text from the service.
     spawn.spawned.label = String::from("Docs\n\tAgent");
@@ -338,10 +298,9 @@ fn approval_subject_describes_the_spawn() {
     }]
     .into();
     let (id, asked) = (spawn.id, spawn.approval);
-    graph.world.spawn_as(spawn);
+    world.spawn_as(spawn);
 
-    let lead = graph.lead;
-    let shown = approval(&graph.world, asked);
+    let shown = approval(&world, asked);
     assert_eq!(
         shown.subject,
         format!(
@@ -353,252 +312,214 @@ fn approval_subject_describes_the_spawn() {
     assert_eq!((shown.thread, shown.kind), (id, ApprovalKind::Spawn));
     assert_eq!(shown.deadline, Some(shown.requested.plus(APPROVAL_TIMEOUT)));
     assert_eq!((&shown.edge, &shown.verdict), (&None, &None));
-    assert!(
-        graph
-            .world
-            .session
-            .pending_approvals()
-            .eq([&graph.world.session.approvals[&asked]])
-    );
+    assert!(world.session.pending_approvals().eq([&world.session.approvals[&asked]]));
 }
 
 #[test]
 fn unlabelled_thread_is_named_by_alias_or_role() {
     for (alias, expected) in [("Fox", "Spawn node: Fox (worker)"), ("", "Spawn node: worker (worker)")] {
-        let mut graph = Graph::asking(3);
-        let mut spawn = graph.wanted();
+        let (mut world, lead) = asking(3);
+        let mut spawn = world.wanted_by(lead);
         spawn.spawned.alias = String::from(alias);
         let asked = spawn.approval;
-        graph.world.spawn_as(spawn);
-        assert_eq!(approval(&graph.world, asked).subject.lines().next(), Some(expected));
+        world.spawn_as(spawn);
+        assert_eq!(approval(&world, asked).subject.lines().next(), Some(expected));
     }
 }
 
 #[test]
 fn awaiting_approval_is_open_and_holds_no_slot() {
-    let mut graph = Graph::asking(1);
-    let (id, _) = graph.ask();
-    assert_eq!(limits::active(&graph.world.session), 1, "the lead's");
-    assert_eq!(graph.world.session.queue_position(id), None);
-    assert_eq!(graph.world.session.open_count(), 3);
-    assert_eq!(graph.world.session.count(AwaitingApproval), 1);
+    let (mut world, lead) = asking(1);
+    let (id, _) = ask(&mut world, lead);
+    assert_eq!(limits::active(&world.session), 1, "the lead's");
+    assert_eq!(world.session.queue_position(id), None);
+    assert_eq!(world.session.open_count(), 3);
+    assert_eq!(world.session.count(AwaitingApproval), 1);
 }
 
 #[test]
 fn awaiting_approval_counts_toward_open_limit() {
+    let (mut world, lead) = asking(3);
+    ask(&mut world, lead);
     let limits = Limits {
         max_open_threads: 3,
         ..Limits::default()
     };
-    let mut graph = Graph::asking(3);
-    graph.ask();
-    graph.world.update(SettingsChange {
-        limits: Some(limits),
-        ..SettingsChange::default()
-    });
-    let spawn = graph.wanted();
+    world.update(|change| change.limits = Some(limits));
+    let spawn = world.wanted_by(lead);
     assert_eq!(
-        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&spawning(spawn)),
         "open agent thread limit reached (max 3); close agents that are done"
     );
 }
 
 #[test]
 fn thread_awaiting_approval_rejects_all_commands() {
-    let mut graph = Graph::asking(3);
-    let (id, asked) = graph.ask();
-    let caller = graph.world.caller(id);
-    let mut spawn = graph.world.wanted(id);
-    spawn.caller = caller.clone();
+    let (mut world, lead) = asking(3);
+    let (id, asked) = ask(&mut world, lead);
+    let caller = world.caller(id);
     for command in [
-        Command::Spawn(Box::new(spawn)),
+        spawning(world.wanted_by(id)),
         send(caller.clone(), id),
         note(caller.clone(), id, "busy"),
         close(caller.clone(), id),
     ] {
         assert_eq!(
-            graph.world.rejection(&command),
+            world.rejection(&command),
             format!("agent with id {id} waits for an operator's approval; its token is good once that is granted")
         );
     }
-    let spawn = graph.world.wanted(id);
+    let spawn = world.wanted(id);
     assert_eq!(
-        graph.world.rejection(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&spawning(spawn)),
         format!("agent with id {id} is AWAITING_APPROVAL; it cannot have children before its own spawn is approved")
     );
 
-    graph.world.run(&decision(asked, true));
-    assert_eq!(
-        graph.world.run(&note(caller, id, "busy")),
-        ["NoteSet"],
-        "the same token"
-    );
-    graph.world.spawn(id);
+    world.run(&decision(asked, true));
+    assert_eq!(world.run(&note(caller, id, "busy")), ["NoteSet"], "the same token");
+    world.spawn(id);
 }
 
 // ---- granted ----
 
 #[test]
 fn a_granted_thread_starts_if_a_slot_is_free() {
-    let mut graph = Graph::asking(2);
-    let (id, asked) = graph.ask();
-    graph.world.run(&send(operator(), id));
+    let (mut world, lead) = asking(2);
+    let (id, asked) = ask(&mut world, lead);
+    world.run(&send(operator(), id));
+    assert_eq!(world.run(&interrupt(operator(), id)), NOTHING, "it has no turn");
     assert_eq!(
-        graph.world.run(&interrupt(operator(), id)),
-        [] as [&str; 0],
-        "it has no turn"
-    );
-    assert_eq!(
-        graph.world.run(&decision(asked, true)),
+        world.run(&decision(asked, true)),
         ["ApprovalResolved", "ThreadAdmitted"]
     );
-    assert_eq!(graph.world.status(id), PendingInit);
-    assert_eq!(graph.world.waiting_inputs(id), [1, 2]);
-    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
-    assert_eq!(graph.world.session.pending_approvals().count(), 0);
-    graph.world.begin(id);
-    assert_eq!(graph.world.status(id), Running);
+    assert_eq!(world.status(id), PendingInit);
+    assert_eq!(world.waiting_inputs(id), [1, 2]);
+    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
+    assert_eq!(world.session.pending_approvals().count(), 0);
+    world.begin(id);
+    assert_eq!(world.status(id), Running);
 }
 
 #[test]
 fn granted_thread_queues_without_a_free_slot() {
     for on_limit in [OnLimit::Refuse, OnLimit::Queue] {
-        let mut graph = Graph::asking(1);
-        let mut spawn = graph.wanted();
+        let (mut world, lead) = asking(1);
+        let mut spawn = world.wanted_by(lead);
         spawn.on_limit = on_limit;
         let asked = spawn.approval;
-        let id = graph.world.spawn_as(spawn);
-        assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
-        assert_eq!(graph.world.status(id), Queued);
-        graph.world.begin(graph.lead);
-        assert_eq!(
-            graph.world.end(graph.lead, settled(Completed)),
-            ["TurnEnded", "ThreadAdmitted"]
-        );
-        assert_eq!(graph.world.status(id), PendingInit);
+        let id = world.spawn_as(spawn);
+        assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved"]);
+        assert_eq!(world.status(id), Queued);
+        world.begin(lead);
+        assert_eq!(world.end(lead, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
+        assert_eq!(world.status(id), PendingInit);
     }
 }
 
 #[test]
 fn granted_threads_queue_in_order_of_decisions() {
-    let mut graph = Graph::asking(1);
-    let (first, ask_first) = graph.ask();
-    let (second, ask_second) = graph.ask();
-    let root = graph.world.root();
-    let queued = graph.world.enqueue(root);
-    graph.world.run(&decision(ask_second, true));
-    graph.world.run(&decision(ask_first, true));
-    assert!(graph.world.session.queued().eq([queued, second, first]));
+    let (mut world, lead) = asking(1);
+    let (first, ask_first) = ask(&mut world, lead);
+    let (second, ask_second) = ask(&mut world, lead);
+    let root = world.root();
+    let queued = world.enqueue(root);
+    world.run(&decision(ask_second, true));
+    world.run(&decision(ask_first, true));
+    assert!(world.session.queued().eq([queued, second, first]));
 }
 
 #[test]
 fn paused_session_does_not_start_granted_thread() {
-    let mut graph = Graph::asking(2);
-    let (id, asked) = graph.ask();
-    graph.world.pause(true);
-    assert_eq!(graph.world.run(&decision(asked, true)), ["ApprovalResolved"]);
-    assert_eq!(graph.world.status(id), Queued);
-    graph.world.pause(false);
-    assert_eq!(graph.world.status(id), PendingInit);
+    let (mut world, lead) = asking(2);
+    let (id, asked) = ask(&mut world, lead);
+    world.pause(true);
+    assert_eq!(world.run(&decision(asked, true)), ["ApprovalResolved"]);
+    assert_eq!(world.status(id), Queued);
+    world.pause(false);
+    assert_eq!(world.status(id), PendingInit);
 }
 
 // ---- denied, expired, moot ----
 
 #[test]
 fn denied_thread_cannot_be_resumed() {
-    let mut graph = Graph::asking(2);
-    let (id, asked) = graph.ask();
+    let (mut world, lead) = asking(2);
+    let (id, asked) = ask(&mut world, lead);
+    assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(world.status(id), Shutdown);
     assert_eq!(
-        graph.world.run(&decision(asked, false)),
-        ["ApprovalResolved", "ThreadClosed"]
-    );
-    assert_eq!(graph.world.status(id), Shutdown);
-    assert_eq!(
-        reason_of(&graph.world, id),
+        reason_of(&world, id),
         "the spawn's approval was denied by operator:ada: I said so"
     );
-    assert_eq!(graph.world.thread(graph.lead).mail.len(), 1, "its parent is notified");
-    assert_eq!(
-        graph.world.rejection(&resume(operator(), id)),
-        format!("the spawn of agent with id {id} was never approved; spawn it again")
-    );
-    let (again, _) = graph.ask();
-    assert_eq!(
-        graph.world.status(again),
-        AwaitingApproval,
-        "a denial drops that spawn only"
-    );
+    assert_eq!(world.thread(lead).mail.len(), 1, "its parent is notified");
+    assert_eq!(world.rejection(&resume(operator(), id)), never_approved(id));
+    let (again, _) = ask(&mut world, lead);
+    assert_eq!(world.status(again), AwaitingApproval, "a denial drops that spawn only");
 }
 
 /// A denied thread can never be opened again, so its alias is free. A closed thread keeps its alias.
 #[test]
 fn denied_thread_releases_its_alias() {
-    let mut graph = Graph::asking(2);
+    let (mut world, lead) = asking(2);
     let mut spawns = Vec::new();
     for alias in ["Fox", "fOX"] {
-        let mut spawn = graph.wanted();
+        let mut spawn = world.wanted_by(lead);
         spawn.spawned.alias = String::from(alias);
         spawns.push(spawn);
     }
     let (again, first) = (spawns.remove(1), spawns.remove(0));
     let asked = first.approval;
-    let denied = graph.world.spawn_as(first);
-    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(denied));
+    let denied = world.spawn_as(first);
+    assert_eq!(world.session.thread_by_alias("fox"), Some(denied));
     assert_eq!(
-        graph.world.rejection(&Command::Spawn(Box::new(again.clone()))),
+        world.rejection(&spawning(again.clone())),
         format!("alias \"fOX\" is already in use by agent {denied}; choose another")
     );
 
-    graph.world.run(&decision(asked, false));
-    assert_eq!(graph.world.session.thread_by_alias("fox"), None);
+    world.run(&decision(asked, false));
+    assert_eq!(world.session.thread_by_alias("fox"), None);
     let asked = again.approval;
-    let again = graph.world.spawn_as(again);
-    graph.world.run(&decision(asked, true));
-    graph.world.close(again);
-    assert_eq!(graph.world.session.thread_by_alias("fox"), Some(again));
-    assert_eq!(World::replay(&graph.world.log), graph.world.session);
+    let again = world.spawn_as(again);
+    world.run(&decision(asked, true));
+    world.close(again);
+    assert_eq!(world.session.thread_by_alias("fox"), Some(again));
+    assert_eq!(World::replay(&world.log), world.session);
 }
 
 /// Otherwise a thread whose spawns need approval could bring back, without approval, a thread that an operator closed.
 #[test]
 fn resume_by_thread_with_approved_spawns_is_rejected() {
-    let mut graph = Graph::asking(2);
-    graph.world.begin(graph.lead);
-    let (id, asked) = graph.ask();
-    graph.world.run(&decision(asked, true));
-    graph.world.close(id);
-    let lead = graph.world.caller(graph.lead);
-    assert_eq!(
-        graph.world.rejection(&resume(lead, id)),
-        format!(
-            "what you spawn needs an operator's approval, and a resume cannot wait for one; ask an operator to resume agent \
-             with id {id}, or spawn another one"
-        )
-    );
-    assert!(!graph.world.run(&resume(operator(), id)).is_empty());
+    let (mut world, lead) = asking(2);
+    world.begin(lead);
+    let (id, asked) = ask(&mut world, lead);
+    world.run(&decision(asked, true));
+    world.close(id);
+    let caller = world.caller(lead);
+    assert_eq!(world.rejection(&resume(caller, id)), resume_needs_operator(id));
+    assert!(!world.run(&resume(operator(), id)).is_empty());
 }
 
 #[test]
 fn undecided_approval_expires_at_its_deadline() {
-    let mut graph = Graph::asking(2);
-    graph.world.begin(graph.lead);
-    assert_eq!(tick::next(&graph.world.session), None);
-    let (id, asked) = graph.ask();
-    graph.world.end(graph.lead, settled(Completed));
-    assert!(graph.world.session.is_at_work(), "it must be awake for the deadline");
-    assert_eq!(tick::next(&graph.world.session), approval(&graph.world, asked).deadline);
+    let (mut world, lead) = asking(2);
+    world.begin(lead);
+    assert_eq!(tick::next(&world.session), None);
+    let (id, asked) = ask(&mut world, lead);
+    world.end(lead, settled(Completed));
+    assert!(world.session.is_at_work(), "it must be awake for the deadline");
+    assert_eq!(tick::next(&world.session), approval(&world, asked).deadline);
 
-    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
-    assert_eq!(graph.world.run(&Command::Tick), [] as [&str; 0]);
-    graph.world.pass(Duration::from_secs(1));
-    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
-    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Expired));
+    world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(world.run(&Command::Tick), NOTHING);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Expired));
     assert_eq!(
-        reason_of(&graph.world, id),
+        reason_of(&world, id),
         "the spawn's approval expired: no decision within 600 s"
     );
-    assert_eq!(tick::next(&graph.world.session), None);
-    assert!(!graph.world.session.is_at_work());
+    assert_eq!(tick::next(&world.session), None);
+    assert!(!world.session.is_at_work());
 }
 
 #[test]
@@ -609,80 +530,72 @@ fn session_sets_time_for_decisions() {
         (Duration::from_secs(90), ApprovalTimeoutAction::Keep, false),
         (Duration::ZERO, ApprovalTimeoutAction::Deny, false),
     ] {
-        let settings = Settings {
-            approval_timeout: timeout,
-            on_approval_timeout: action,
-            ..settings()
-        };
-        let mut graph = Graph::with(settings, 2, Scope::Project, EdgeManagement::All);
-        let (_, asked) = graph.ask();
-        let waiting = approval(&graph.world, asked);
+        let (mut world, lead) = with_lead(Scope::Project, EdgeManagement::All, |settings| {
+            settings.approval_timeout = timeout;
+            settings.on_approval_timeout = action;
+        });
+        let (_, asked) = ask(&mut world, lead);
+        let waiting = approval(&world, asked);
         assert_eq!(waiting.deadline, expires.then(|| waiting.requested.plus(timeout)));
-        assert_eq!(tick::next(&graph.world.session), waiting.deadline);
-        graph.world.pass(if expires { timeout } else { day });
-        graph.world.run(&Command::Tick);
+        assert_eq!(tick::next(&world.session), waiting.deadline);
+        world.pass(if expires { timeout } else { day });
+        world.run(&Command::Tick);
         let expected = expires.then_some(ApprovalDecision::Expired);
-        assert_eq!(decided(&graph.world, asked), expected, "{timeout:?} {action:?}");
+        assert_eq!(decided(&world, asked), expected, "{timeout:?} {action:?}");
         if !expires {
-            assert!(
-                !graph.world.run(&decision(asked, true)).is_empty(),
-                "it can still be decided"
-            );
-            assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+            assert!(!world.run(&decision(asked, true)).is_empty(), "it can still be decided");
+            assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
         }
     }
 }
 
 #[test]
 fn one_tick_expires_a_limited_number_of_approvals() {
-    let mut graph = Graph::asking(2);
-    graph.world.lawful = false;
+    let (mut world, lead) = asking(2);
+    world.lawful = false;
     for _ in 0..130 {
-        graph.ask();
+        ask(&mut world, lead);
     }
-    graph.world.pass(APPROVAL_TIMEOUT);
+    world.pass(APPROVAL_TIMEOUT);
     for (closed, left) in [(128, true), (130, false), (130, false)] {
-        graph.world.run(&Command::Tick);
-        assert_eq!(graph.world.session.count(Shutdown), closed);
-        assert_eq!(tick::next(&graph.world.session).is_some(), left);
+        world.run(&Command::Tick);
+        assert_eq!(world.session.count(Shutdown), closed);
+        assert_eq!(tick::next(&world.session).is_some(), left);
     }
 }
 
 #[test]
 fn close_ends_pending_approvals() {
     for what in ["itself", "parent", "session"] {
-        let mut graph = Graph::asking(2);
-        let (id, asked) = graph.ask();
+        let (mut world, lead) = asking(2);
+        let (id, asked) = ask(&mut world, lead);
         let top = match what {
             "itself" => id,
-            "parent" => graph.lead,
-            _ => graph.world.root(),
+            "parent" => lead,
+            _ => world.root(),
         };
         assert_eq!(
-            graph.world.run(&close(operator(), top)),
+            world.run(&close(operator(), top)),
             ["CloseRequested", "ApprovalResolved"],
             "{what}"
         );
-        assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
-        assert_eq!(graph.world.status(id), AwaitingApproval, "the cascade closes it");
-        graph.world.wind_down();
-        assert_eq!(graph.world.status(id), Shutdown);
-        assert_eq!(reason_of(&graph.world, id), "no longer needed");
+        assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
+        assert_eq!(world.status(id), AwaitingApproval, "the cascade closes it");
+        world.wind_down();
+        assert_eq!(world.status(id), Shutdown);
+        assert_eq!(reason_of(&world, id), "no longer needed");
         if what == "itself" {
-            assert_eq!(
-                graph.world.rejection(&resume(operator(), id)),
-                format!("the spawn of agent with id {id} was never approved; spawn it again")
-            );
+            assert_eq!(world.rejection(&resume(operator(), id)), never_approved(id));
         }
     }
 }
 
 #[test]
 fn every_kind_of_close_ends_pending_approvals() {
-    let mut graph = Graph::asking(2);
-    let (id, asked) = graph.ask();
-    let (_, other) = graph.ask();
-    graph.world.append(Event::Thread(
+    let (mut world, lead) = asking(2);
+    let (id, asked) = ask(&mut world, lead);
+    let (_, other) = ask(&mut world, lead);
+    world.append(Event::Thread(
         id,
         ThreadEvent::Closed {
             forced: false,
@@ -690,9 +603,9 @@ fn every_kind_of_close_ends_pending_approvals() {
         },
     ));
     // Automatic consequences follow with the next events.
-    graph.world.pause(false);
-    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Moot));
-    assert_eq!(decided(&graph.world, other), None);
+    world.pause(false);
+    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
+    assert_eq!(decided(&world, other), None);
 }
 
 #[test]
@@ -703,21 +616,21 @@ fn a_decision_is_final() {
         ("expired", "expired by service"),
         ("moot", "moot by service"),
     ] {
-        let mut graph = Graph::asking(2);
-        let (id, asked) = graph.ask();
+        let (mut world, lead) = asking(2);
+        let (id, asked) = ask(&mut world, lead);
         let first = match how {
             "granted" => decision(asked, true),
             "denied" => decision(asked, false),
             "moot" => close(operator(), id),
             _ => {
-                graph.world.pass(APPROVAL_TIMEOUT);
+                world.pass(APPROVAL_TIMEOUT);
                 Command::Tick
             }
         };
-        graph.world.run(&first);
+        world.run(&first);
         for grant in [true, false] {
             assert_eq!(
-                graph.world.rejection(&decision(asked, grant)),
+                world.rejection(&decision(asked, grant)),
                 format!("approval {asked} was decided before: {told}; a decision is final")
             );
         }
@@ -726,26 +639,26 @@ fn a_decision_is_final() {
 
 #[test]
 fn late_decision_is_rejected_before_expiry_is_recorded() {
-    let mut graph = Graph::asking(2);
-    let (_, asked) = graph.ask();
-    graph.world.pass(APPROVAL_TIMEOUT);
+    let (mut world, lead) = asking(2);
+    let (_, asked) = ask(&mut world, lead);
+    world.pass(APPROVAL_TIMEOUT);
     for grant in [true, false] {
         assert_eq!(
-            graph.world.rejection(&decision(asked, grant)),
+            world.rejection(&decision(asked, grant)),
             format!("approval {asked} was decided before: expired by service; a decision is final")
         );
     }
-    assert_eq!(graph.world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
+    assert_eq!(world.run(&Command::Tick), ["ApprovalResolved", "ThreadClosed"]);
 
-    let (_, asked) = graph.ask();
-    graph.world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
-    assert_eq!(graph.world.run(&decision(asked, true))[0], "ApprovalResolved");
-    assert_eq!(decided(&graph.world, asked), Some(ApprovalDecision::Granted));
+    let (_, asked) = ask(&mut world, lead);
+    world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
+    assert_eq!(world.run(&decision(asked, true))[0], "ApprovalResolved");
+    assert_eq!(decided(&world, asked), Some(ApprovalDecision::Granted));
 }
 
 #[test]
 fn decision_on_unknown_approval_is_rejected() {
-    let mut world = World::with_slots(1);
+    let (mut world, _) = World::with_slots(1);
     let nothing = world.new_approval_id();
     assert_eq!(
         world.rejection(&decision(nothing, true)),
@@ -757,24 +670,25 @@ fn decision_on_unknown_approval_is_rejected() {
 
 /// What a child of these graph threads, one below the other, may manage if its template declares everything.
 fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManagement {
-    let mut graph = Graph::of(Scope::System, EdgeManagement::All);
-    let mut parent = graph.lead;
+    let (mut world, lead) = with_lead(Scope::System, EdgeManagement::All, |_| {});
+    let mut parent = lead;
     for edges in chain {
-        let mut spawn = graph.world.wanted(parent);
+        let mut spawn = world.wanted(parent);
         if let Some(edges) = edges {
             role_of(&mut spawn).source = Some(graph_template(Scope::System));
             spawn.spawned.edge_management = *edges;
         }
-        parent = graph.world.spawn_as(spawn);
+        parent = world.spawn_as(spawn);
     }
-    let mut spawn = graph.world.wanted(parent);
-    if !by_operator {
-        spawn.caller = graph.world.caller(parent);
-    }
+    let mut spawn = if by_operator {
+        world.wanted(parent)
+    } else {
+        world.wanted_by(parent)
+    };
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
-    let child = graph.world.spawn_as(spawn);
-    graph.world.thread(child).spawned.edge_management
+    let child = world.spawn_as(spawn);
+    world.thread(child).spawned.edge_management
 }
 
 #[test]
@@ -811,16 +725,13 @@ fn capabilities_say_which_edges_may_be_managed() {
 
 #[test]
 fn a_spawn_list_names_agent_types_and_no_graph_templates() {
-    let mut world = World::with_slots(4);
-    let mut lead = world.wanted(world.root());
-    role_of(&mut lead).spawn_list = vec![String::from("reviewer")];
-    let lead = world.spawn_as(lead);
+    let (mut world, root) = World::with_slots(4);
+    let lead = world.spawn_with(root, |lead| role_of(lead).spawn_list = vec![String::from("reviewer")]);
     for is_graph in [false, true] {
-        let mut spawn = world.wanted(lead);
-        spawn.caller = world.caller(lead);
+        let mut spawn = world.wanted_by(lead);
         role_of(&mut spawn).agent_type = String::from("reviewer");
         role_of(&mut spawn).source = is_graph.then(|| graph_template(Scope::System));
-        let command = Command::Spawn(Box::new(spawn));
+        let command = spawning(spawn);
         if is_graph {
             assert_eq!(
                 world.rejection(&command),
@@ -850,8 +761,7 @@ fn with_calls(calls: usize) -> (World, ThreadId, Vec<ApprovalId>) {
 }
 
 fn awaits_a_tool(world: &World, id: ThreadId) -> bool {
-    let conditions = &world.thread(id).conditions;
-    conditions.contains_key(&ConditionKind::AwaitingToolApproval)
+    world.has_condition(id, ConditionKind::AwaitingToolApproval)
 }
 
 #[test]
@@ -946,8 +856,7 @@ fn tool_approvals_become_moot_when_the_turn_ends() {
 
 /// Two running threads, and an edge from the first to the second that waits for an operator.
 fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     let (from, to) = (world.spawn_running(root), world.spawn_running(root));
     let id = EdgeId::from_uuid(Uuid::from_u128(77));
     let edge = Edge {
@@ -999,8 +908,7 @@ fn edge_to_closed_thread_cannot_be_granted() {
 
 #[test]
 fn session_keeps_the_latest_decisions() {
-    let mut world = World::with_slots(1);
-    let id = world.spawn_running(world.root());
+    let (mut world, id) = World::with_thread_in(Running);
     world.lawful = false;
     for _ in 0..1_100 {
         let asked = world.ask(id, ApprovalKind::Edge, None);

@@ -6,30 +6,31 @@ use proptest::{collection::vec, option, prelude::*};
 use supervisor_core::{
     command::{Command, Report, SettingsUpdate},
     decide::tick,
-    event::{ConditionKind, Event, Recorded, SettingsChange, ThreadEvent},
+    event::{ConditionKind, Event, Recorded, Spawned, ThreadEvent},
     evolve::evolve,
     ids::{Generation, ThreadId},
     principal::Caller,
     resource::Resource,
     rules::budget,
-    settings::{Budget, Currency, Limits, OnLimit, Price, Settings, Urgency, Usage},
+    settings::{Budget, Currency, OnLimit, Price, Urgency, Usage},
     state::session::Session,
     status::StatusKind::{self, Completed, Interrupted, PendingInit, Queued, Running},
     time::UnixMillis,
 };
 
 use crate::world::{
-    NOTHING, World, client_root, close, ended_with, operator, resume, send, send_with, settings, settled,
+    NOTHING, World, changed, client_root, close, ended_with, is_closed, operator, resume, send, send_with, settings,
+    settled, spawning,
 };
 
-fn tokens(amount: u64) -> Budget {
+pub fn tokens(amount: u64) -> Budget {
     Budget {
         tokens: Some(amount),
         ..Budget::default()
     }
 }
 
-fn turns(amount: u32) -> Budget {
+pub fn turns(amount: u32) -> Budget {
     Budget {
         turns: Some(amount),
         ..Budget::default()
@@ -44,25 +45,21 @@ fn millis(amount: u64) -> Budget {
 }
 
 /// A session that may spend this, with so many slots.
-fn bounded(budget: Budget, max_threads: u32) -> World {
-    let limits = Limits {
-        max_threads,
-        ..Limits::default()
-    };
-    let settings = Settings {
+pub fn bounded(budget: Budget, max_threads: u32) -> World {
+    let mut settings = settings();
+    settings.budget = budget;
+    settings.limits.max_threads = max_threads;
+    let root = Spawned {
         budget,
-        limits,
-        ..settings()
+        ..client_root()
     };
-    let mut root = client_root();
-    root.budget = budget;
     World::open(settings, root)
 }
 
 fn budgeted_spawn(world: &mut World, parent: ThreadId, budget: Budget) -> Command {
     let mut spawn = world.wanted(parent);
     spawn.spawned.budget = budget;
-    Command::Spawn(Box::new(spawn))
+    spawning(spawn)
 }
 
 /// Spawns a thread with a budget, and its turn runs.
@@ -89,7 +86,7 @@ fn usage(amount: u64) -> Usage {
     }
 }
 
-fn give(caller: Caller, target: ThreadId, budget: Budget) -> Command {
+pub fn give(caller: Caller, target: ThreadId, budget: Budget) -> Command {
     Command::UpdateBudget { caller, target, budget }
 }
 
@@ -195,10 +192,7 @@ fn only_ancestors_can_raise_a_budget() {
             .contains("ask for at most 50")
     );
     world.close(helper);
-    assert_eq!(
-        world.rejection(&give(operator(), helper, tokens(1))),
-        format!("agent with id {helper} is closed")
-    );
+    assert_eq!(world.rejection(&give(operator(), helper, tokens(1))), is_closed(helper));
 }
 
 #[test]
@@ -208,10 +202,7 @@ fn the_sessions_budget_is_the_roots() {
     assert_eq!(world.run(&give(operator(), root, tokens(200))), ["BudgetUpdated"]);
     assert_eq!(world.session.settings.budget, tokens(200));
     let update = SettingsUpdate {
-        change: SettingsChange {
-            budget: Some(tokens(300)),
-            ..SettingsChange::default()
-        },
+        change: changed(|change| change.budget = Some(tokens(300))),
         ..SettingsUpdate::default()
     };
     assert_eq!(world.run(&Command::UpdateSession(Box::new(update))), ["SessionUpdated"]);
@@ -223,8 +214,7 @@ fn the_sessions_budget_is_the_roots() {
 
 #[test]
 fn spent_budget_stops_only_its_subtree() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, tokens(100));
     let helper = world.spawn_running(lead);
     let other = world.spawn_running(root);
@@ -280,8 +270,7 @@ fn exhausted_budget_interrupts_pending_turns() {
 
 #[test]
 fn a_thread_with_one_turn_has_one() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let id = running_with(&mut world, root, turns(1));
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
     assert_eq!(reason(&world, id), Some("turns 1 of 1"));
@@ -292,15 +281,13 @@ fn a_thread_with_one_turn_has_one() {
         ["BudgetUpdated", "ConditionChanged"]
     );
     assert_eq!(reason(&world, id), None);
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
 }
 
 #[test]
 fn raised_budget_starts_turn_for_waiting_input() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let id = running_with(&mut world, root, tokens(10));
     world.run(&send(operator(), id));
     world.run(&used(&world, id, 10));
@@ -314,9 +301,7 @@ fn raised_budget_starts_turn_for_waiting_input() {
 
 #[test]
 fn a_budget_below_what_is_spent_stops_at_once() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     world.run(&used(&world, id, 50));
     assert_eq!(
         world.run(&give(operator(), id, tokens(40))),
@@ -329,8 +314,7 @@ fn a_budget_below_what_is_spent_stops_at_once() {
 
 #[test]
 fn unchanged_usage_is_ignored() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let id = world.spawn_running(root);
     world.run(&used(&world, id, 50));
     let late = Command::RecordUsage {
@@ -351,8 +335,7 @@ fn unchanged_usage_is_ignored() {
 
 #[test]
 fn telemetry_is_recorded_at_a_spent_budget_or_interval() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, tokens(100));
     let id = world.spawn_running(lead);
     let (session, generation, begun) = (&world.session, world.thread(id).generation, world.thread(id).metered);
@@ -426,8 +409,7 @@ fn price_of_each_kind_of_token_counts() {
 
 #[test]
 fn cost_budget_of_an_ancestor_stops_the_turn() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let bound = Budget {
         cost: Some(200),
         ..Budget::default()
@@ -443,9 +425,7 @@ fn cost_budget_of_an_ancestor_stops_the_turn() {
 
 #[test]
 fn a_change_of_price_applies_to_further_tokens() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     world.run(&priced(&world, id, usage(10), Some(PRICE)));
     world.run(&priced(&world, id, usage(30), None));
     let known = world.thread(id).usage;
@@ -461,8 +441,7 @@ fn a_change_of_price_applies_to_further_tokens() {
 
 #[test]
 fn cost_that_the_program_reports_takes_precedence() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let id = world.spawn_running(root);
     world.run(&priced(&world, id, usage(10), Some(PRICE)));
     world.run(&priced(&world, id, usage(20), None));
@@ -476,14 +455,7 @@ fn cost_that_the_program_reports_takes_precedence() {
 
 #[test]
 fn programs_dollars_do_not_count_in_another_currency() {
-    let mut world = World::open(
-        Settings {
-            currency: Currency::parse("EUR").unwrap(),
-            ..settings()
-        },
-        client_root(),
-    );
-    let root = world.root();
+    let (mut world, root) = World::with_settings(|settings| settings.currency = Currency::parse("EUR").unwrap());
     let id = world.spawn_running(root);
     let told = Usage { cost: 7, ..usage(30) };
     end_priced(&mut world, id, told, None);
@@ -495,8 +467,7 @@ fn programs_dollars_do_not_count_in_another_currency() {
 
 #[test]
 fn turns_that_run_side_by_side_spend_time_together() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, millis(1_000));
     let begun = world.thread(lead).metered;
     assert_eq!(tick::next(&world.session), Some(begun.plus(Duration::from_secs(1))));
@@ -511,8 +482,7 @@ fn turns_that_run_side_by_side_spend_time_together() {
 
 #[test]
 fn turns_are_stopped_when_their_time_is_over() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, millis(100));
     world.spawn_running(lead);
     let stopped = loop {
@@ -539,9 +509,7 @@ fn turns_are_stopped_when_their_time_is_over() {
 
 #[test]
 fn wall_time_is_counted_once() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
-    let id = world.spawn_running(root);
+    let (mut world, id) = World::with_thread_in(Running);
     let begun = world.thread(id).metered;
     for amount in 1..5 {
         world.run(&used(&world, id, amount));
@@ -552,8 +520,7 @@ fn wall_time_is_counted_once() {
     assert_eq!(world.session.usage().wall_time, ran);
 
     // The time of a turn that is lost with its attempt still counts as spent.
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     let begun = world.thread(id).metered;
     world.close(id);
     let lost = world.session.usage().wall_time.checked_sub(ran).unwrap();
@@ -638,7 +605,7 @@ fn happen(world: &mut World, op: &Op) {
             let mut spawn = world.wanted(world.nth(*parent).id);
             spawn.spawned.budget = *budget;
             spawn.on_limit = OnLimit::Queue;
-            Command::Spawn(Box::new(spawn))
+            spawning(spawn)
         }
         Op::Advance(target) => {
             let id = world.nth(*target).id;
@@ -649,22 +616,11 @@ fn happen(world: &mut World, op: &Op) {
             let thread = world.nth(*target);
             used(world, thread.id, thread.usage.input_tokens + amount)
         }
-        Op::Lose(target) => {
-            let thread = world.nth(*target);
-            Command::LoseRunner {
-                thread: thread.id,
-                generation: thread.generation,
-                reason: String::from("its lease ran out"),
-            }
-        }
+        Op::Lose(target) => world.loss(world.nth(*target).id),
         Op::EndWithNothing(target) => {
             let thread = world.nth(*target);
-            Command::Report {
-                thread: thread.id,
-                generation: thread.generation,
-                sequence: thread.last_report.next(),
-                report: ended_with(thread.turn.number().get(), settled(Completed), Usage::default()),
-            }
+            let report = ended_with(thread.turn.number().get(), settled(Completed), Usage::default());
+            world.says(thread.id, report)
         }
         Op::Send(target) => send_with(operator(), world.nth(*target).id, Urgency::Wait, OnLimit::Queue),
         Op::Raise { target, by } => {
@@ -764,9 +720,7 @@ proptest! {
         let root = world.root();
         let ids: Vec<ThreadId> = (0..threads)
             .map(|_| {
-                let mut spawn = world.wanted(root);
-                spawn.on_limit = OnLimit::Queue;
-                world.spawn_as(spawn)
+                world.spawn_with(root, |spawn| spawn.on_limit = OnLimit::Queue)
             })
             .collect();
         world.begin(ids[0]);

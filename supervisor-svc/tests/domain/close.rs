@@ -15,31 +15,19 @@ use supervisor_core::{
     },
 };
 
-use crate::world::{World, close, name, operator, resume, send, send_with, settled, stopped};
+use crate::world::{
+    NOTHING, World, close, dispatching, is_closed, is_closing, name, operator, resume, send, send_with, settled,
+    spawning, stopped,
+};
 
-/// `top` with the children `older` and `newer`, and its sibling `beside`. All of them are running.
-struct Tree {
-    world: World,
-    top: ThreadId,
-    older: ThreadId,
-    newer: ThreadId,
-    beside: ThreadId,
-}
-
-fn tree() -> Tree {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+/// A session with the running threads `top`, its children `older` and `newer`, and its sibling `beside`.
+fn tree() -> (World, [ThreadId; 4]) {
+    let (mut world, root) = World::with_slots(9);
     let top = world.spawn_running(root);
     let older = world.spawn_running(top);
     let beside = world.spawn_running(root);
     let newer = world.spawn_running(top);
-    Tree {
-        world,
-        top,
-        older,
-        newer,
-        beside,
-    }
+    (world, [top, older, newer, beside])
 }
 
 /// The threads whose closing is in the log, in its order.
@@ -61,7 +49,7 @@ fn close_is_one_event_with_the_previous_status() {
         let (mut world, id) = World::with_thread_in(kind);
         let events = world.run(&close(operator(), id));
         if kind == Shutdown {
-            assert_eq!(events, [] as [&str; 0]);
+            assert_eq!(events, NOTHING);
             continue;
         }
         let (fence, moot) = events.split_first().unwrap();
@@ -69,7 +57,7 @@ fn close_is_one_event_with_the_previous_status() {
         if kind == StatusKind::AwaitingApproval {
             assert_eq!(moot, ["ApprovalResolved"], "there is nothing left to approve");
         } else {
-            assert_eq!(moot, [] as [&str; 0], "{kind}");
+            assert_eq!(moot, NOTHING, "{kind}");
         }
         let fence = world.session.fence_over(id).unwrap();
         assert_eq!((fence.status_before, fence.cause), (kind, CloseCause::Close));
@@ -80,32 +68,24 @@ fn close_is_one_event_with_the_previous_status() {
 
 #[test]
 fn closing_again_changes_nothing() {
-    let Tree {
-        mut world, top, older, ..
-    } = tree();
+    let (mut world, [top, older, _, _]) = tree();
     assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
     for id in [top, older] {
         assert_eq!(
             world.run(&close(operator(), id)),
-            [] as [&str; 0],
+            NOTHING,
             "the fence over it is enough"
         );
     }
     world.wind_down();
     for id in [top, older] {
-        assert_eq!(world.run(&close(operator(), id)), [] as [&str; 0]);
+        assert_eq!(world.run(&close(operator(), id)), NOTHING);
     }
 }
 
 #[test]
 fn a_fence_above_a_fence_closes_both() {
-    let Tree {
-        mut world,
-        top,
-        older,
-        newer,
-        ..
-    } = tree();
+    let (mut world, [top, older, newer, _]) = tree();
     world.run(&close(operator(), older));
     assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
     world.wind_down();
@@ -116,13 +96,7 @@ fn a_fence_above_a_fence_closes_both() {
 
 #[test]
 fn fence_prevents_starts() {
-    let Tree {
-        mut world,
-        top,
-        older,
-        newer,
-        beside,
-    } = tree();
+    let (mut world, [top, older, newer, beside]) = tree();
     // Work in progress at the fence: a dispatched turn, an undispatched turn, a closed thread.
     let root = world.root();
     let handed_out = world.spawn(top);
@@ -133,18 +107,15 @@ fn fence_prevents_starts() {
     world.run(&close(operator(), top));
 
     for id in [top, older, handed_out] {
-        let expected = format!("agent with id {id} is being closed; nothing new can start in it");
+        let expected = is_closing(id);
         let spawn = world.wanted(id);
-        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), expected);
+        assert_eq!(world.rejection(&spawning(spawn)), expected);
         assert_eq!(world.rejection(&send(operator(), id)), expected);
     }
-    assert_eq!(
-        world.rejection(&resume(operator(), newer)),
-        format!("agent with id {top} is being closed; nothing new can start in it")
-    );
-    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), [] as [&str; 0]);
+    assert_eq!(world.rejection(&resume(operator(), newer)), is_closing(top));
+    assert_eq!(world.run(&dispatching(dispatch)), NOTHING);
     let turn = Turn::new(1);
-    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), [] as [&str; 0]);
+    assert_eq!(world.report(handed_out, Report::TurnStarted { turn }), NOTHING);
     assert_eq!(
         world.end(older, settled(Completed)),
         ["TurnEnded"],
@@ -158,7 +129,7 @@ fn fence_prevents_starts() {
 
 #[test]
 fn earlier_input_starts_no_turn_under_a_fence() {
-    let Tree { mut world, top, .. } = tree();
+    let (mut world, [top, _, _, _]) = tree();
     world.run(&send(operator(), top));
     world.run(&close(operator(), top));
     assert_eq!(world.end(top, settled(Completed)), ["TurnEnded"]);
@@ -166,8 +137,7 @@ fn earlier_input_starts_no_turn_under_a_fence() {
 
 #[test]
 fn queued_thread_under_fence_is_not_admitted() {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     let top = world.spawn_running(root);
     let beside = world.spawn_running(root);
     let fenced = world.enqueue(top);
@@ -181,8 +151,7 @@ fn queued_thread_under_fence_is_not_admitted() {
 
 #[test]
 fn fenced_queued_thread_does_not_reserve_a_slot() {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     // The top waits for a slot, and cannot be closed at once: its child runs.
     let top = world.spawn_running(root);
     world.spawn_running(top);
@@ -198,18 +167,12 @@ fn fenced_queued_thread_does_not_reserve_a_slot() {
 
 #[test]
 fn leaves_close_first_and_the_newest_of_them_first() {
-    let Tree {
-        mut world,
-        top,
-        older,
-        newer,
-        beside,
-    } = tree();
+    let (mut world, [top, older, newer, beside]) = tree();
     let root = world.root();
     assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
     world.run(&close(operator(), top));
     assert_eq!(ready_leaves(&world.session, top), [newer, older]);
-    assert_eq!(pending_effect(&world.session, top), None, "its children are open");
+    assert_eq!(world.effect(top), None, "its children are open");
 
     world.run(&world.stop(newer).unwrap());
     assert_eq!(next_ready(&world.session, newer), None, "the other child is open");
@@ -223,16 +186,13 @@ fn leaves_close_first_and_the_newest_of_them_first() {
 
 #[test]
 fn thread_with_open_children_cannot_finish_closing() {
-    let Tree { mut world, top, .. } = tree();
+    let (mut world, [top, _, _, _]) = tree();
     world.run(&close(operator(), top));
     for forced in [false, true] {
-        assert_eq!(
-            world.run(&Command::FinishClose { thread: top, forced }),
-            [] as [&str; 0]
-        );
+        assert_eq!(world.run(&Command::FinishClose { thread: top, forced }), NOTHING);
     }
-    assert_eq!(world.report(top, stopped()), [] as [&str; 0]);
-    assert_eq!(world.lose(top), [] as [&str; 0]);
+    assert_eq!(world.report(top, stopped()), NOTHING);
+    assert_eq!(world.lose(top), NOTHING);
 }
 
 #[test]
@@ -240,7 +200,7 @@ fn without_a_fence_nothing_is_closed() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         for forced in [false, true] {
-            assert_eq!(world.run(&Command::FinishClose { thread: id, forced }), [] as [&str; 0]);
+            assert_eq!(world.run(&Command::FinishClose { thread: id, forced }), NOTHING);
         }
     }
 }
@@ -248,30 +208,24 @@ fn without_a_fence_nothing_is_closed() {
 #[test]
 fn pending_effect_in_each_state() {
     let runner = RunnerId::new("r0");
+    let closes = Some(PendingEffect::Close);
+    let stops = Some(stop(&runner, ClosePolicy::Terminate));
     for (kind, open, fenced) in [
-        (Queued, None, Some(PendingEffect::Close)),
-        (StatusKind::AwaitingApproval, None, Some(PendingEffect::Close)),
-        (
-            PendingInit,
-            Some(PendingEffect::Turn { last_runner: None }),
-            Some(PendingEffect::Close),
-        ),
-        (StatusKind::Running, None, Some(stop(&runner, ClosePolicy::Terminate))),
-        (Completed, None, Some(stop(&runner, ClosePolicy::Terminate))),
-        (StatusKind::Errored, None, Some(stop(&runner, ClosePolicy::Terminate))),
-        (
-            StatusKind::Interrupted,
-            None,
-            Some(stop(&runner, ClosePolicy::Terminate)),
-        ),
-        (Shutdown, None, None),
+        (Queued, &None, &closes),
+        (StatusKind::AwaitingApproval, &None, &closes),
+        (PendingInit, &Some(PendingEffect::Turn { last_runner: None }), &closes),
+        (StatusKind::Running, &None, &stops),
+        (Completed, &None, &stops),
+        (StatusKind::Errored, &None, &stops),
+        (StatusKind::Interrupted, &None, &stops),
+        (Shutdown, &None, &None),
     ] {
         let (mut world, id) = World::with_thread_in(kind);
-        assert_eq!(pending_effect(&world.session, id), open, "{kind}");
+        assert_eq!(&world.effect(id), open, "{kind}");
         world.pause(true);
-        assert_eq!(pending_effect(&world.session, id), None, "paused, {kind}");
+        assert_eq!(world.effect(id), None, "paused, {kind}");
         world.run(&close(operator(), id));
-        assert_eq!(pending_effect(&world.session, id), fenced, "fenced, {kind}");
+        assert_eq!(&world.effect(id), fenced, "fenced, {kind}");
     }
 
     let (mut world, id) = World::with_thread_in(PendingInit);
@@ -280,26 +234,19 @@ fn pending_effect_in_each_state() {
         runner: runner.clone(),
         turn: Turn::new(1),
     };
-    assert_eq!(pending_effect(&world.session, id), Some(start.clone()));
+    assert_eq!(world.effect(id), Some(start.clone()));
     world.pause(true);
-    assert_eq!(
-        pending_effect(&world.session, id),
-        Some(start),
-        "dispatched turns continue"
-    );
-    let how = Command::Close {
-        caller: operator(),
-        target: id,
-        reason: String::from("at once"),
-        cause: CloseCause::Close,
-        within: Duration::from_secs(1),
-        policy: Some(ClosePolicy::Kill),
-    };
-    world.run(&how);
-    assert_eq!(
-        pending_effect(&world.session, id),
-        Some(stop(&runner, ClosePolicy::Kill))
-    );
+    assert_eq!(world.effect(id), Some(start), "dispatched turns continue");
+    world.run(&close_with(id, Some(ClosePolicy::Kill)));
+    assert_eq!(world.effect(id), Some(stop(&runner, ClosePolicy::Kill)));
+}
+
+fn close_with(target: ThreadId, policy: Option<ClosePolicy>) -> Command {
+    let mut command = close(operator(), target);
+    if let Command::Close { policy: present, .. } = &mut command {
+        *present = policy;
+    }
+    command
 }
 
 fn stop(runner: &RunnerId, policy: ClosePolicy) -> PendingEffect {
@@ -342,7 +289,7 @@ fn closed_event_has_forced_flag_and_reason() {
 
 #[test]
 fn the_session_ends_with_its_root() {
-    let Tree { mut world, beside, .. } = tree();
+    let (mut world, [_, _, _, beside]) = tree();
     let root = world.root();
     world.close(root);
     let names: Vec<_> = world.log.iter().map(|recorded| name(&recorded.event)).collect();
@@ -352,37 +299,18 @@ fn the_session_ends_with_its_root() {
     assert_eq!(world.session.open_count(), 0);
 
     let spawn = world.wanted(root);
-    for command in [Command::Spawn(Box::new(spawn)), send(operator(), root)] {
-        assert_eq!(world.rejection(&command), format!("agent with id {root} is closed"));
+    for command in [spawning(spawn), send(operator(), root)] {
+        assert_eq!(world.rejection(&command), is_closed(root));
     }
     assert_eq!(world.rejection(&resume(operator(), root)), "the session is closed");
-    assert_eq!(
-        world.rejection(&resume(operator(), beside)),
-        format!("agent with id {root} is closed")
-    );
-    assert_eq!(world.run(&close(operator(), root)), [] as [&str; 0]);
+    assert_eq!(world.rejection(&resume(operator(), beside)), is_closed(root));
+    assert_eq!(world.run(&close(operator(), root)), NOTHING);
     assert_eq!(World::replay(&world.log), world.session);
-}
-
-#[test]
-fn a_closed_thread_frees_its_slot() {
-    let (mut world, id) = World::with_thread_in(StatusKind::Running);
-    let queued = world.enqueue(world.root());
-    world.close(id);
-    assert_eq!(world.status(queued), PendingInit);
 }
 
 #[test]
 fn strictest_close_policy_on_the_path_applies() {
     use ClosePolicy::{FinishTurn, Kill, Terminate};
-    let closed = |target, policy| Command::Close {
-        caller: operator(),
-        target,
-        reason: String::from("no longer needed"),
-        cause: CloseCause::Close,
-        within: Duration::from_secs(30),
-        policy,
-    };
     for (own, below, above, expected) in [
         (FinishTurn, None, None, FinishTurn),
         (Kill, None, None, Kill),
@@ -392,18 +320,15 @@ fn strictest_close_policy_on_the_path_applies() {
         (Terminate, Some(FinishTurn), Some(Kill), Kill),
         (Terminate, Some(Kill), Some(FinishTurn), Kill),
     ] {
-        let mut world = World::with_slots(9);
-        let root = world.root();
+        let (mut world, root) = World::with_slots(9);
         let top = world.spawn_running(root);
-        let mut spawn = world.wanted(top);
-        spawn.spawned.close_policy = own;
-        let id = world.spawn_as(spawn);
+        let id = world.spawn_with(top, |spawn| spawn.spawned.close_policy = own);
         world.begin(id);
-        world.run(&closed(id, below));
-        world.run(&closed(top, above));
+        world.run(&close_with(id, below));
+        world.run(&close_with(top, above));
         let wanted = Some(stop(&RunnerId::new("r0"), expected));
         assert_eq!(
-            pending_effect(&world.session, id),
+            world.effect(id),
             wanted,
             "{own:?}, then {below:?}, then {above:?} above"
         );

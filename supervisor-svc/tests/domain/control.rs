@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use supervisor_core::{
     command::{Command, Report},
-    content::ContentRef,
-    effect::{PendingEffect, pending_effect},
+    effect::PendingEffect,
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},
     principal::Caller,
     rejection::Rejection,
@@ -23,8 +22,8 @@ use supervisor_core::{
 };
 
 use crate::world::{
-    NOTHING, World, close, deny, interrupt, note, operator, resume, run_root, send, send_with, settings, settled,
-    thread_id,
+    NO_SLOT_OF_ONE, NOTHING, OUTSIDE, PAUSED, STALE_TOKEN, World, close, deny, interrupt, is_closed, is_closing,
+    no_tool, not_found, note, operator, resume, run_root, send, send_with, settings, settled, spawning, thread_id,
 };
 
 /// Every verb on a thread, by the tool that it stands for.
@@ -32,7 +31,7 @@ fn verbs(world: &mut World, caller: &Caller, target: ThreadId) -> Vec<(&'static 
     let mut spawn = world.wanted(target);
     spawn.caller = caller.clone();
     vec![
-        ("spawn_agent", Command::Spawn(Box::new(spawn))),
+        ("spawn_agent", spawning(spawn)),
         ("send_input", send(caller.clone(), target)),
         ("send_input", interrupt(caller.clone(), target)),
         ("close_agent", close(caller.clone(), target)),
@@ -45,17 +44,16 @@ fn verbs(world: &mut World, caller: &Caller, target: ThreadId) -> Vec<(&'static 
 
 #[test]
 fn operator_gets_not_found_for_unknown_thread() {
-    let mut world = World::with_slots(1);
+    let (mut world, _) = World::with_slots(1);
     let missing = thread_id(999);
     for (_, command) in verbs(&mut world, &operator(), missing) {
-        assert_eq!(world.rejection(&command), format!("agent with id {missing} not found"));
+        assert_eq!(world.rejection(&command), not_found(missing));
     }
 }
 
 #[test]
 fn thread_gets_same_error_for_foreign_and_unknown() {
-    let mut world = World::with_slots(4);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(4);
     let own = world.spawn(root);
     let sibling = world.spawn(root);
     let nephew = world.spawn(sibling);
@@ -65,7 +63,7 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
             let expected = if tool == "close_agent" {
                 "Not permitted to close agents outside your subtree."
             } else {
-                "Not permitted to act on agents outside your subtree."
+                OUTSIDE
             };
             assert_eq!(world.rejection(&command), expected, "{tool}");
         }
@@ -74,8 +72,8 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
 
 #[test]
 fn a_thread_acts_on_itself_and_below() {
-    let mut world = World::with_slots(4);
-    let own = world.spawn(world.root());
+    let (mut world, root) = World::with_slots(4);
+    let own = world.spawn(root);
     let child = world.spawn(own);
     let caller = world.caller(own);
     for target in [own, child] {
@@ -87,23 +85,17 @@ fn a_thread_acts_on_itself_and_below() {
 
 #[test]
 fn a_thread_needs_the_tool_of_the_call() {
-    let mut world = World::with_slots(4);
-    let own = world.spawn_with(world.root(), |own| {
+    let (mut world, root) = World::with_slots(4);
+    let own = world.spawn_with(root, |own| {
         own.role_layers = [deny("role \"worker\"", &["*"])].into();
     });
     let caller = world.caller(own);
     for (tool, command) in verbs(&mut world, &caller, own) {
-        assert_eq!(
-            world.rejection(&command),
-            format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
-        );
+        assert_eq!(world.rejection(&command), no_tool(tool));
     }
     for (method, tool) in [("WaitAgents", "wait"), ("ListActiveAgents", "list_active_agents")] {
         let refused = authority::authorize(&world.session, &caller, method, own).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
-        );
+        assert_eq!(refused.to_string(), no_tool(tool));
     }
     assert!(
         authority::authorize(&world.session, &caller, "GetThread", own).is_ok(),
@@ -113,8 +105,7 @@ fn a_thread_needs_the_tool_of_the_call() {
 
 #[test]
 fn a_token_dies_with_its_attempt() {
-    let mut world = World::with_slots(4);
-    let own = world.spawn_running(world.root());
+    let (mut world, own) = World::with_thread_in(Running);
     let first = world.caller(own);
     assert!(authority::fresh(&world.session, &first).is_ok());
     assert_eq!(
@@ -126,10 +117,7 @@ fn a_token_dies_with_its_attempt() {
     let while_closed = world.caller(own);
     for caller in [&first, &while_closed] {
         for (_, command) in verbs(&mut world, caller, own) {
-            assert_eq!(
-                world.rejection(&command),
-                "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
-            );
+            assert_eq!(world.rejection(&command), STALE_TOKEN);
         }
     }
     world.run(&resume(operator(), own));
@@ -147,25 +135,15 @@ fn a_token_dies_with_its_attempt() {
 
 #[test]
 fn input_is_a_message_or_items() {
+    const BOTH: &str = "Provide either message or items, but not both";
+    const EMPTY: &str = "Empty message can't be sent to an agent";
     let items = |texts: &[&str]| -> Vec<String> { texts.iter().map(|text| (*text).to_owned()).collect() };
     for (message, given, expected) in [
-        (
-            Some("a"),
-            items(&["b"]),
-            Err("Provide either message or items, but not both"),
-        ),
-        (
-            Some(""),
-            items(&["b"]),
-            Err("Provide either message or items, but not both"),
-        ),
+        (Some("a"), items(&["b"]), Err(BOTH)),
+        (Some(""), items(&["b"]), Err(BOTH)),
         (None, items(&[]), Err("Provide one of: message or items")),
-        (Some(""), items(&[]), Err("Empty message can't be sent to an agent")),
-        (
-            Some(" \n\t"),
-            items(&[]),
-            Err("Empty message can't be sent to an agent"),
-        ),
+        (Some(""), items(&[]), Err(EMPTY)),
+        (Some(" \n\t"), items(&[]), Err(EMPTY)),
         (Some(" a "), items(&[]), Ok(items(&["text: a "]))),
         (None, items(&["b", "c"]), Ok(items(&["b", "c"]))),
     ] {
@@ -206,10 +184,7 @@ fn input_to_settled_thread_starts_turn_if_slot_is_free() {
 
         let (mut world, id) = World::with_thread_in(kind);
         world.spawn(world.root());
-        assert_eq!(
-            world.rejection(&send(operator(), id)),
-            "agent thread limit reached (max 1)"
-        );
+        assert_eq!(world.rejection(&send(operator(), id)), NO_SLOT_OF_ONE);
         let queued = send_with(operator(), id, Urgency::Wait, OnLimit::Queue);
         assert_eq!(world.run(&queued), ["InputQueued"]);
         assert_eq!((world.status(id), world.session.queue_position(id)), (Queued, Some(1)));
@@ -219,10 +194,7 @@ fn input_to_settled_thread_starts_turn_if_slot_is_free() {
 #[test]
 fn input_is_rejected_where_no_turn_may_start() {
     let (mut world, id) = World::with_thread_in(Shutdown);
-    assert_eq!(
-        world.rejection(&send(operator(), id)),
-        format!("agent with id {id} is closed")
-    );
+    assert_eq!(world.rejection(&send(operator(), id)), is_closed(id));
 
     let (mut world, id) = World::with_thread_in(Running);
     let root = world.root();
@@ -231,16 +203,10 @@ fn input_is_rejected_where_no_turn_may_start() {
         format!("agent with id {root} is RUNNING; it cannot take input: its client executes it itself")
     );
     world.pause(true);
-    assert_eq!(
-        world.rejection(&send(operator(), id)),
-        "the session is paused; resume it with UpdateSession before spawning or sending input"
-    );
+    assert_eq!(world.rejection(&send(operator(), id)), PAUSED);
     world.pause(false);
     world.run(&close(operator(), id));
-    assert_eq!(
-        world.rejection(&send(operator(), id)),
-        format!("agent with id {id} is being closed; nothing new can start in it")
-    );
+    assert_eq!(world.rejection(&send(operator(), id)), is_closing(id));
 }
 
 #[test]
@@ -258,23 +224,12 @@ fn queued_inputs_are_limited() {
 #[test]
 fn bytes_of_queued_input_are_limited() {
     let (mut world, id) = World::with_thread_in(Running);
-    let sized = |size| match send(operator(), id) {
-        Command::SendInput {
-            caller,
-            target,
-            input,
-            urgency,
-            on_limit,
-            result_repairs,
-        } => Command::SendInput {
-            caller,
-            target,
-            input: ContentRef { size, ..input },
-            urgency,
-            on_limit,
-            result_repairs,
-        },
-        other => other,
+    let sized = |size| {
+        let mut command = send(operator(), id);
+        if let Command::SendInput { input, .. } = &mut command {
+            input.size = size;
+        }
+        command
     };
     // A single input may exceed the limit on the total size of waiting inputs.
     world.run(&sized(2 * MAX_PENDING_INPUT_BYTES));
@@ -300,7 +255,7 @@ fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
 fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     let steer = send_with(operator(), id, Urgency::Steer, OnLimit::Refuse);
-    let pending_input = |world: &World| match pending_effect(&world.session, id) {
+    let pending_input = |world: &World| match world.effect(id) {
         Some(PendingEffect::Steer { up_to, turn, .. }) => Some((up_to.get(), turn.get())),
         _ => None,
     };
@@ -328,10 +283,7 @@ fn steering_delivers_all_earlier_input_to_running_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     world.run(&send_with(operator(), id, Urgency::Steer, OnLimit::Refuse));
     world.run(&interrupt(operator(), id));
-    assert!(matches!(
-        pending_effect(&world.session, id),
-        Some(PendingEffect::Interrupt { .. })
-    ));
+    assert!(matches!(world.effect(id), Some(PendingEffect::Interrupt { .. })));
 }
 
 #[test]
@@ -357,8 +309,7 @@ fn input_with_interrupt_stops_the_turn_first() {
 #[test]
 fn input_with_interrupt_keeps_queue_positions() {
     // Nothing runs, so there is nothing to stop.
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let starting = world.spawn(root);
     let queue = [world.enqueue(root), world.enqueue(root)];
     world.run(&send_with(operator(), queue[0], Urgency::Interrupt, OnLimit::Refuse));
@@ -397,28 +348,21 @@ fn interrupt_in_each_state() {
         assert_eq!(world.run(&interrupt(operator(), id)), NOTHING, "once is enough");
     }
     let (mut world, id) = World::with_thread_in(Shutdown);
-    assert_eq!(
-        world.rejection(&interrupt(operator(), id)),
-        format!("agent with id {id} is closed")
-    );
+    assert_eq!(world.rejection(&interrupt(operator(), id)), is_closed(id));
 }
 
 #[test]
 fn interrupt_is_pending_until_the_turn_ends() {
     // The turn was dispatched, and the runner may be starting it at this moment.
-    let mut world = World::with_slots(1);
-    let id = world.spawn(world.root());
+    let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
     assert_eq!(world.run(&interrupt(operator(), id)), ["InterruptRequested"]);
     let turn = Turn::new(1);
     world.run(&world.says(id, Report::TurnStarted { turn }));
     let runner = RunnerId::new("r0");
-    assert_eq!(
-        pending_effect(&world.session, id),
-        Some(PendingEffect::Interrupt { runner, turn })
-    );
+    assert_eq!(world.effect(id), Some(PendingEffect::Interrupt { runner, turn }));
     world.end(id, settled(Interrupted));
-    assert_eq!(pending_effect(&world.session, id), None);
+    assert_eq!(world.effect(id), None);
     assert_eq!(world.thread(id).interrupt, None);
 }
 
@@ -451,14 +395,12 @@ fn interrupt_ends_turn_before_dispatch() {
     assert_eq!(world.waiting_inputs(id), [1]);
 }
 
-fn only_if(turn: u32, target: ThreadId) -> Command {
-    Command::Interrupt {
-        caller: operator(),
-        target,
-        turn: Some(Turn::new(turn)),
-        only_this: false,
-        reason: String::from("enough"),
+fn only_if(number: u32, target: ThreadId) -> Command {
+    let mut command = interrupt(operator(), target);
+    if let Command::Interrupt { turn, .. } = &mut command {
+        *turn = Some(Turn::new(number));
     }
+    command
 }
 
 #[test]
@@ -486,8 +428,7 @@ fn an_interrupt_of_another_turn_does_nothing() {
 
 #[test]
 fn an_interrupt_cascades_unless_told_not_to() {
-    let mut world = World::with_slots(4);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(4);
     let top = world.spawn_running(root);
     let child = world.spawn_running(top);
     let waiting = world.spawn(top);
@@ -515,8 +456,7 @@ fn an_interrupt_cascades_unless_told_not_to() {
 
 #[test]
 fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let first = world.spawn(root);
     let queued = world.enqueue(root);
     assert_eq!(
@@ -547,8 +487,7 @@ fn note_is_trimmed_and_cleared_by_blank_text() {
 
 #[test]
 fn a_listing_shows_its_scope_in_spawn_order() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let a = world.spawn(root);
     let b = world.spawn(root);
     let under_a = world.spawn_running(a);

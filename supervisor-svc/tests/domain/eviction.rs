@@ -2,26 +2,22 @@
 
 use supervisor_core::{
     command::Command,
-    event::{CloseCause, Event, SettingsChange, ThreadEvent},
+    event::{CloseCause, Event, ThreadEvent},
     ids::ThreadId,
-    settings::{Limits, Settings, WakePolicy},
+    settings::{Limits, WakePolicy},
     status::{
         Status,
         StatusKind::{Completed, Interrupted, Shutdown},
     },
 };
 
-use crate::world::{World, client_root, interrupt, operator, resume, settings, settled};
+use crate::world::{World, interrupt, operator, resume, settled, spawning};
 
 const NO_ROOM: &str = "open agent thread limit reached (max 3); close agents that are done";
 
 /// A session with room for the root and two more.
-fn crowded() -> World {
-    let limits = Limits {
-        max_open_threads: 3,
-        ..Limits::default()
-    };
-    World::open(Settings { limits, ..settings() }, client_root())
+fn crowded() -> (World, ThreadId) {
+    World::with_settings(|settings| settings.limits.max_open_threads = 3)
 }
 
 fn done(world: &mut World, parent: ThreadId) -> ThreadId {
@@ -32,7 +28,7 @@ fn done(world: &mut World, parent: ThreadId) -> ThreadId {
 
 fn one_more(world: &mut World) -> Command {
     let root = world.root();
-    Command::Spawn(Box::new(world.wanted(root)))
+    spawning(world.wanted(root))
 }
 
 fn is_evicted(world: &World, id: ThreadId) -> bool {
@@ -42,8 +38,7 @@ fn is_evicted(world: &World, id: ThreadId) -> bool {
 
 #[test]
 fn eviction_closes_the_longest_settled_thread() {
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     let (first, second) = (world.spawn_running(root), world.spawn_running(root));
     // The order of settling counts, not that of spawning.
     world.end(second, settled(Completed));
@@ -71,8 +66,7 @@ fn eviction_closes_the_longest_settled_thread() {
 
 #[test]
 fn resuming_an_evicted_thread_evicts_another() {
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     let first = done(&mut world, root);
     let second = done(&mut world, root);
     let spawn = one_more(&mut world);
@@ -90,16 +84,14 @@ fn resuming_an_evicted_thread_evicts_another() {
 #[test]
 fn eviction_skips_threads_in_use() {
     // The parent of the new one.
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     let parent = done(&mut world, root);
     world.spawn(root);
-    let child = Command::Spawn(Box::new(world.wanted(parent)));
+    let child = spawning(world.wanted(parent));
     assert_eq!(world.rejection(&child), NO_ROOM);
 
     // One with an open child.
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     let parent = world.spawn_running(root);
     world.spawn(parent);
     world.end(parent, settled(Completed));
@@ -107,8 +99,7 @@ fn eviction_skips_threads_in_use() {
     assert_eq!(world.rejection(&spawn), NO_ROOM);
 
     // One with input that no turn has read.
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     world.spawn(root);
     let stopped = world.spawn(root);
     world.run(&interrupt(operator(), stopped));
@@ -123,8 +114,7 @@ fn eviction_skips_threads_in_use() {
 #[test]
 fn eviction_skips_threads_with_waking_mail() {
     for (wake_policy, goes) in [(WakePolicy::None, true), (WakePolicy::OnIdle, false)] {
-        let mut world = crowded();
-        let root = world.root();
+        let (mut world, root) = crowded();
         let lead = world.spawn_with(root, |lead| lead.spawned.wake_policy = wake_policy);
         world.begin(lead);
         world.end(lead, settled(Completed));
@@ -139,8 +129,7 @@ fn eviction_skips_threads_with_waking_mail() {
 
 #[test]
 fn eviction_requires_acknowledged_settle_notice() {
-    let mut world = crowded();
-    let root = world.root();
+    let (mut world, root) = crowded();
     let lead = world.spawn_running(root);
     let helper = done(&mut world, lead);
     let spawn = one_more(&mut world);
@@ -154,18 +143,14 @@ fn eviction_requires_acknowledged_settle_notice() {
 
 #[test]
 fn lowered_limit_evicts_until_it_holds() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let threads: Vec<ThreadId> = (0..4).map(|_| done(&mut world, root)).collect();
     world.lawful = false;
-    let change = SettingsChange {
-        limits: Some(Limits {
-            max_open_threads: 3,
-            ..Limits::default()
-        }),
-        ..SettingsChange::default()
+    let limits = Limits {
+        max_open_threads: 3,
+        ..Limits::default()
     };
-    world.update(change);
+    world.update(|change| change.limits = Some(limits));
     assert_eq!(world.session.open_count(), 5, "nothing is closed for the limit alone");
     let spawn = one_more(&mut world);
     assert_eq!(

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use supervisor_core::{
     command::{Command, Spawn},
     content::ContentRef,
-    event::{Dialect, Edge, EdgeKind, Event, Expectation, Handoff, Scope, SettingsChange, TemplateSource, ThreadEvent},
+    event::{Edge, EdgeKind, Event, Expectation, Handoff, Scope, ThreadEvent},
     ids::{ApprovalId, EdgeId, Generation, HandoffId, Sequence, ThreadId},
     principal::Caller,
     rejection::Rejection,
@@ -17,55 +17,40 @@ use supervisor_core::{
         mail::MAX_HANDOFFS,
         prompt::{Assignment, HandoffText, Incoming, shown_mail, task_block},
     },
-    settings::{EdgeManagement, Limits, Settings},
+    settings::{EdgeManagement, Settings},
     state::thread::Thread,
     status::StatusKind,
 };
 use uuid::Uuid;
 
-use crate::world::{World, client_root, close, deny, operator, resume, role_of, settings, settled, text, thread_id};
+use crate::world::{
+    NOTHING, OUTSIDE, STALE_TOKEN, World, close, deny, graph_template, is_closed, is_closing, no_tool, not_found,
+    operator, resume, role_of, settled, text, thread_id,
+};
 
-const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
-const NOTHING: [&str; 0] = [];
-
-/// A root with the children `a` and `b`; `a` has a child `c`.
-struct Family {
-    world: World,
-    root: ThreadId,
-    a: ThreadId,
-    b: ThreadId,
-    c: ThreadId,
+/// A session with changed settings: a root with the children `a` and `b`, and `c` as a child of `a`.
+fn family_with(change: impl FnOnce(&mut Settings), change_a: impl FnOnce(&mut Spawn)) -> (World, [ThreadId; 4]) {
+    let (mut world, root) = World::with_settings(change);
+    let a = world.spawn_with(root, change_a);
+    let b = world.spawn(root);
+    let c = world.spawn(a);
+    (world, [root, a, b, c])
 }
 
-impl Family {
-    fn of(settings: Settings, a: impl FnOnce(&mut Spawn)) -> Self {
-        let mut world = World::open(settings, client_root());
-        let root = world.root();
-        let mut wanted = world.wanted(root);
-        a(&mut wanted);
-        let a = world.spawn_as(wanted);
-        let b = world.spawn(root);
-        let c = world.spawn(a);
-        Self { world, root, a, b, c }
-    }
+fn family() -> (World, [ThreadId; 4]) {
+    family_with(|_| {}, |_| {})
+}
 
-    fn plain() -> Self {
-        Self::of(settings(), |_| {})
-    }
-
-    /// `a` has a template of that kind.
-    fn graph(settings: Settings, scope: Scope, management: EdgeManagement) -> Self {
-        Self::of(settings, |a| {
-            a.spawned.edge_management = management;
-            role_of(a).source = Some(TemplateSource {
-                scope,
-                dialect: Dialect::Graph,
-                path: String::from("docs/templates/lead.md"),
-                digest: String::new(),
-                shadowed: Vec::new(),
-            });
-        })
-    }
+/// The same where `a` has a graph template.
+fn graph_family(
+    scope: Scope,
+    management: EdgeManagement,
+    change: impl FnOnce(&mut Settings),
+) -> (World, [ThreadId; 4]) {
+    family_with(change, |a| {
+        a.spawned.edge_management = management;
+        role_of(a).source = Some(graph_template(scope));
+    })
 }
 
 fn edge(number: u128, from: ThreadId, to: ThreadId) -> Edge {
@@ -138,13 +123,7 @@ fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), St
 
 #[test]
 fn the_tree_joins_parents_and_children_only() {
-    let Family {
-        mut world,
-        root,
-        a,
-        b,
-        c,
-    } = Family::plain();
+    let (mut world, [root, a, b, c]) = family();
     for (from, to) in [(root, a), (a, root), (root, b), (b, root), (a, c), (c, a)] {
         let command = hand_off(world.caller(from), handoff(from, to));
         assert_eq!(world.run(&command), ["HandoffSent"]);
@@ -164,7 +143,7 @@ fn the_tree_joins_parents_and_children_only() {
 
 #[test]
 fn an_edge_leads_one_way_or_both() {
-    let Family { mut world, a, b, c, .. } = Family::plain();
+    let (mut world, [_, a, b, c]) = family();
     world.run(&connect(operator(), &one_way(1, a, b)));
     assert_eq!(try_handoff(&mut world, a, b), Ok(()));
     assert_eq!(try_handoff(&mut world, b, a), Err(no_edge(b)));
@@ -179,7 +158,7 @@ fn an_edge_leads_one_way_or_both() {
 
 #[test]
 fn deleting_an_edge_stops_what_went_along_it() {
-    let Family { mut world, a, b, .. } = Family::plain();
+    let (mut world, [_, a, b, _]) = family();
     let both = edge(1, a, b);
     assert_eq!(world.run(&connect(operator(), &both)), ["EdgeCreated"]);
     assert_eq!(try_handoff(&mut world, b, a), Ok(()));
@@ -193,7 +172,7 @@ fn deleting_an_edge_stops_what_went_along_it() {
 
 #[test]
 fn the_edge_of_the_tree_goes_with_its_child() {
-    let Family { mut world, root, a, .. } = Family::plain();
+    let (mut world, [root, a, _, _]) = family();
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
         world.rejection(&disconnect(operator(), id)),
@@ -203,23 +182,14 @@ fn the_edge_of_the_tree_goes_with_its_child() {
     );
     world.close(a);
     assert_eq!(graph::edge(&world.session, id), None);
-    assert_eq!(
-        try_handoff(&mut world, root, a),
-        Err(format!("agent with id {a} is closed"))
-    );
+    assert_eq!(try_handoff(&mut world, root, a), Err(is_closed(a)));
     world.run(&resume(operator(), a));
     assert_eq!(try_handoff(&mut world, root, a), Ok(()));
 }
 
 #[test]
 fn a_created_edge_ends_with_either_thread() {
-    let Family {
-        mut world,
-        root,
-        a,
-        b,
-        c,
-    } = Family::plain();
+    let (mut world, [root, a, b, c]) = family();
     world.run(&connect(operator(), &edge(1, a, b)));
     world.run(&connect(operator(), &edge(2, b, c)));
     world.run(&connect(operator(), &edge(3, root, c)));
@@ -232,16 +202,13 @@ fn a_created_edge_ends_with_either_thread() {
 
 #[test]
 fn closing_thread_sends_and_receives_no_handoff() {
-    let Family {
-        mut world, root, a, c, ..
-    } = Family::plain();
+    let (mut world, [root, a, _, c]) = family();
     world.run(&connect(operator(), &edge(1, root, c)));
     let caller = world.caller(c);
     world.run(&close(operator(), a));
-    let closing = |id| format!("agent with id {id} is being closed; nothing new can start in it");
-    assert_eq!(try_handoff(&mut world, root, c), Err(closing(c)));
-    assert_eq!(world.rejection(&hand_off(caller, handoff(c, root))), closing(c));
-    assert_eq!(world.rejection(&connect(operator(), &edge(2, root, a))), closing(a));
+    assert_eq!(try_handoff(&mut world, root, c), Err(is_closing(c)));
+    assert_eq!(world.rejection(&hand_off(caller, handoff(c, root))), is_closing(c));
+    assert_eq!(world.rejection(&connect(operator(), &edge(2, root, a))), is_closing(a));
     let edge = EdgeId::from_uuid(Uuid::from_u128(1));
     // The edge concerns the root, which continues.
     assert_eq!(world.run(&disconnect(operator(), edge)), ["EdgeDeleted"]);
@@ -249,7 +216,7 @@ fn closing_thread_sends_and_receives_no_handoff() {
 
 #[test]
 fn a_full_mailbox_takes_no_more() {
-    let Family { mut world, root, a, .. } = Family::plain();
+    let (mut world, [root, a, _, _]) = family();
     world.lawful = false;
     for _ in 0..MAX_HANDOFFS {
         world.run(&hand_off(operator(), handoff(root, a)));
@@ -269,11 +236,11 @@ fn a_full_mailbox_takes_no_more() {
 
 #[test]
 fn unknown_receiver_is_revealed_only_to_operators() {
-    let Family { mut world, a, b, .. } = Family::plain();
+    let (mut world, [_, a, b, _]) = family();
     let missing = thread_id(999);
     assert_eq!(
         world.rejection(&hand_off(operator(), handoff(a, missing))),
-        format!("agent with id {missing} not found")
+        not_found(missing)
     );
     assert_eq!(world.rejection(&hand_off(operator(), handoff(a, b))), no_edge(a));
     for stranger in [b, missing] {
@@ -285,13 +252,7 @@ fn unknown_receiver_is_revealed_only_to_operators() {
 
 #[test]
 fn reply_to_must_be_reachable_by_the_sender() {
-    let Family {
-        mut world,
-        root,
-        a,
-        b,
-        c,
-    } = Family::plain();
+    let (mut world, [root, a, b, c]) = family();
     let naming = |caller: Caller, reply_to| {
         let handoff = Handoff {
             reply_to: Some(reply_to),
@@ -314,10 +275,7 @@ fn reply_to_must_be_reachable_by_the_sender() {
         told,
         "the error does not reveal what exists"
     );
-    assert_eq!(
-        world.rejection(&naming(operator(), missing)),
-        format!("agent with id {missing} not found")
-    );
+    assert_eq!(world.rejection(&naming(operator(), missing)), not_found(missing));
     assert_eq!(world.run(&naming(operator(), b)), ["HandoffSent"]);
     world.run(&connect(operator(), &one_way(1, b, a)));
     assert_eq!(world.run(&naming(own, b)), ["HandoffSent"], "an edge makes it known");
@@ -325,22 +283,20 @@ fn reply_to_must_be_reachable_by_the_sender() {
 
 #[test]
 fn stale_token_and_missing_tool_are_checked_first() {
-    let mut family = Family::of(settings(), |a| {
-        a.role_layers = [deny("role \"worker\"", &["send_handoff", "create_edge"])].into();
-    });
-    let (a, c) = (family.a, family.c);
-    let world = &mut family.world;
+    let (mut world, [_, a, _, c]) = family_with(
+        |_| {},
+        |a| a.role_layers = [deny("role \"worker\"", &["send_handoff", "create_edge"])].into(),
+    );
     let own = world.caller(a);
     assert_eq!(
         world.rejection(&hand_off(own.clone(), handoff(a, c))),
-        "tool \"send_handoff\" is not allowed for agent_type \"worker\""
+        no_tool("send_handoff")
     );
     let created = connect(own.clone(), &one_way(1, a, c));
-    let no_tool = "tool \"create_edge\" is not allowed for agent_type \"worker\"";
-    assert_eq!(world.rejection(&created), no_tool);
+    assert_eq!(world.rejection(&created), no_tool("create_edge"));
     world.run(&connect(operator(), &one_way(1, a, c)));
     let id = EdgeId::from_uuid(Uuid::from_u128(1));
-    assert_eq!(world.rejection(&disconnect(own, id)), no_tool);
+    assert_eq!(world.rejection(&disconnect(own, id)), no_tool("create_edge"));
 
     let stale = Caller::Thread {
         id: a,
@@ -352,10 +308,7 @@ fn stale_token_and_missing_tool_are_checked_first() {
         disconnect(stale.clone(), id),
         disconnect(stale, EdgeId::from_uuid(Uuid::from_u128(9))),
     ] {
-        assert_eq!(
-            world.rejection(&command),
-            "missing, malformed or stale token; send \"authorization: Bearer TOKEN\""
-        );
+        assert_eq!(world.rejection(&command), STALE_TOKEN);
     }
 }
 
@@ -363,13 +316,7 @@ fn stale_token_and_missing_tool_are_checked_first() {
 
 #[test]
 fn thread_creates_edges_only_in_its_subtree() {
-    let Family {
-        mut world,
-        root,
-        a,
-        b,
-        c,
-    } = Family::plain();
+    let (mut world, [root, a, b, c]) = family();
     let own = world.caller(a);
     for other in [root, b, thread_id(999)] {
         for outside in [one_way(1, c, other), one_way(1, other, c)] {
@@ -390,28 +337,23 @@ fn thread_creates_edges_only_in_its_subtree() {
 
 #[test]
 fn edge_requires_two_open_threads() {
-    let Family { mut world, a, b, .. } = Family::plain();
+    let (mut world, [_, a, b, _]) = family();
     let missing = thread_id(999);
     assert_eq!(
         world.rejection(&connect(operator(), &edge(1, a, missing))),
-        format!("agent with id {missing} not found")
+        not_found(missing)
     );
     assert_eq!(
         world.rejection(&connect(operator(), &edge(1, a, a))),
         format!("an edge joins two agents; both ends are {a}")
     );
     world.close(b);
-    assert_eq!(
-        world.rejection(&connect(operator(), &edge(1, a, b))),
-        format!("agent with id {b} is closed")
-    );
+    assert_eq!(world.rejection(&connect(operator(), &edge(1, a, b))), is_closed(b));
 }
 
 #[test]
 fn equal_edge_returns_the_existing_edge() {
-    let Family {
-        mut world, root, a, b, ..
-    } = Family::plain();
+    let (mut world, [root, a, b, _]) = family();
     let first = edge(1, a, b);
     world.run(&connect(operator(), &first));
     let labelled = Edge {
@@ -440,13 +382,8 @@ fn equal_edge_returns_the_existing_edge() {
 
 #[test]
 fn edges_of_a_session_are_limited() {
-    let limits = Limits {
-        max_threads: 30,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let (mut world, root) = World::with_slots(30);
     world.lawful = false;
-    let root = world.root();
     let threads: Vec<ThreadId> = (0..30).map(|_| world.spawn(root)).collect();
     let pairs = threads
         .iter()
@@ -483,7 +420,7 @@ fn edge_management_binds_graph_threads() {
         (EdgeManagement::SelfOnly, None, Some(OWN_ONLY)),
         (EdgeManagement::All, None, None),
     ] {
-        let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::System, management);
+        let (mut world, [_, a, _, c]) = graph_family(Scope::System, management, |_| {});
         let d = world.spawn(a);
         let caller = world.caller(a);
         for (wanted, rejection) in [(one_way(1, a, c), own), (one_way(2, c, d), below)] {
@@ -500,11 +437,9 @@ fn edge_management_binds_graph_threads() {
 #[test]
 fn session_edge_management_applies_to_next_decision() {
     use EdgeManagement::{All, SelfOnly};
-    let strict = Settings {
-        edge_management: EdgeManagement::None,
-        ..settings()
-    };
-    let Family { mut world, a, c, .. } = Family::graph(strict, Scope::System, All);
+    let (mut world, [_, a, _, c]) = graph_family(Scope::System, All, |settings| {
+        settings.edge_management = EdgeManagement::None;
+    });
     let d = world.spawn(a);
     let caller = world.caller(a);
     let (own, below) = (one_way(1, a, c), one_way(2, c, d));
@@ -516,11 +451,7 @@ fn session_edge_management_applies_to_next_decision() {
         "edgeManagement capability is disabled"
     );
 
-    let narrow = |edges| SettingsChange {
-        edge_management: Some(edges),
-        ..SettingsChange::default()
-    };
-    world.update(narrow(SelfOnly));
+    world.update(|change| change.edge_management = Some(SelfOnly));
     assert!(shown(&world, "self"));
     assert_eq!(
         world.rejection(&connect(caller.clone(), &below)),
@@ -529,26 +460,24 @@ fn session_edge_management_applies_to_next_decision() {
     // A caller that may not manage every edge is no orchestrator.
     assert_eq!(world.run(&connect(caller.clone(), &own)), ["ApprovalRequested"]);
 
-    world.update(narrow(All));
+    world.update(|change| change.edge_management = Some(All));
     assert!(shown(&world, "all"));
     assert_eq!(world.run(&connect(caller, &below)), ["EdgeCreated"]);
 }
 
 #[test]
 fn edge_of_non_orchestrator_awaits_approval() {
-    let strict = || Settings {
-        approve_orchestrators: true,
-        ..settings()
-    };
-    for (settings, scope, management, asks) in [
-        (settings(), Scope::System, EdgeManagement::All, false),
-        (settings(), Scope::User, EdgeManagement::All, false),
+    for (approve_orchestrators, scope, management, asks) in [
+        (false, Scope::System, EdgeManagement::All, false),
+        (false, Scope::User, EdgeManagement::All, false),
         // A project's template cannot make itself an orchestrator.
-        (settings(), Scope::Project, EdgeManagement::All, true),
-        (settings(), Scope::System, EdgeManagement::SelfOnly, true),
-        (strict(), Scope::System, EdgeManagement::All, true),
+        (false, Scope::Project, EdgeManagement::All, true),
+        (false, Scope::System, EdgeManagement::SelfOnly, true),
+        (true, Scope::System, EdgeManagement::All, true),
     ] {
-        let Family { mut world, a, c, .. } = Family::graph(settings, scope, management);
+        let (mut world, [_, a, _, c]) = graph_family(scope, management, |settings| {
+            settings.approve_orchestrators = approve_orchestrators;
+        });
         let wanted = one_way(1, a, c);
         let caller = world.caller(a);
         let events = world.run(&connect(caller.clone(), &wanted));
@@ -564,7 +493,7 @@ fn edge_of_non_orchestrator_awaits_approval() {
 
 #[test]
 fn edge_approval_is_recorded_in_the_log() {
-    let Family { mut world, a, c, .. } = Family::graph(settings(), Scope::Project, EdgeManagement::All);
+    let (mut world, [_, a, _, c]) = graph_family(Scope::Project, EdgeManagement::All, |_| {});
     let wanted = one_way(1, a, c);
     world.run(&connect(world.caller(a), &wanted));
     let recorded = world.log.last().expect("it was recorded");
@@ -594,15 +523,9 @@ fn edge_approval_is_recorded_in_the_log() {
 
 #[test]
 fn an_alias_counts_after_ids() {
-    let Family {
-        mut world, root, a, b, ..
-    } = Family::plain();
-    let mut wanted = world.wanted(root);
-    wanted.spawned.alias = a.to_string();
-    let pretender = world.spawn_as(wanted);
-    let mut wanted = world.wanted(root);
-    wanted.spawned.alias = String::from("Fox");
-    let fox = world.spawn_as(wanted);
+    let (mut world, [root, a, b, _]) = family();
+    let pretender = world.spawn_with(root, |spawn| spawn.spawned.alias = a.to_string());
+    let fox = world.spawn_with(root, |spawn| spawn.spawned.alias = String::from("Fox"));
     let find = |caller: &Caller, name: &str| graph::find(&world.session, caller, name);
 
     assert_ne!(pretender, a);
@@ -641,7 +564,7 @@ fn listed(thread: &Thread) -> String {
 
 #[test]
 fn task_block_order_is_fixed() {
-    let Family { mut world, a, b, c, .. } = Family::plain();
+    let (mut world, [_, a, b, c]) = family();
     world.run(&connect(operator(), &one_way(1, b, a)));
     let sent = Handoff {
         message: text("look at this"),
@@ -685,12 +608,9 @@ fn task_block_order_is_fixed() {
 #[test]
 fn edge_manager_prompt_lists_only_its_subtree() {
     for (management, sees) in [(EdgeManagement::SelfOnly, false), (EdgeManagement::All, true)] {
-        let limits = Limits {
-            max_depth: 3,
-            ..Limits::default()
-        };
-        let Family { mut world, a, b, c, .. } =
-            Family::graph(Settings { limits, ..settings() }, Scope::System, management);
+        let (mut world, [_, a, b, c]) = graph_family(Scope::System, management, |settings| {
+            settings.limits.max_depth = 3;
+        });
         let d = world.spawn(c);
         world.run(&connect(operator(), &one_way(1, c, d)));
         let told = told(&world, a, &BTreeMap::new());
@@ -702,13 +622,8 @@ fn edge_manager_prompt_lists_only_its_subtree() {
 
 #[test]
 fn task_lists_limited_threads_and_counts_the_rest() {
-    let limits = Limits {
-        max_threads: 300,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
+    let (mut world, root) = World::with_slots(300);
     world.lawful = false;
-    let root = world.root();
     for _ in 0..250 {
         world.spawn(root);
     }
@@ -722,7 +637,7 @@ fn task_lists_limited_threads_and_counts_the_rest() {
 
 #[test]
 fn long_text_is_truncated_with_a_marker() {
-    let Family { mut world, root, a, .. } = Family::plain();
+    let (mut world, [root, a, _, _]) = family();
     let long = ContentRef {
         size: 100_000,
         ..text("the beginning")
@@ -748,7 +663,7 @@ fn long_text_is_truncated_with_a_marker() {
 
 #[test]
 fn mail_without_room_waits_for_the_next_task() {
-    let Family { mut world, root, a, .. } = Family::plain();
+    let (mut world, [root, a, _, _]) = family();
     for _ in 0..40 {
         let sent = Handoff {
             message: ContentRef {
@@ -828,7 +743,7 @@ proptest! {
     // edge exists.
     #[test]
     fn edge_laws_hold_in_every_history(ops in vec(op(), 0..60)) {
-        let Family { mut world, root, .. } = Family::plain();
+        let (mut world, [root, _, _, _]) = family();
         world.spawn(root);
         for (op, number) in ops.into_iter().zip(1_u128..) {
             match op {

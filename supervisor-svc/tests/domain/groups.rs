@@ -4,23 +4,23 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use supervisor_core::{
-    command::{Command, NewGroup, Report},
+    command::{Command, NewGroup},
     content::ContentRef,
     decide::group::MAX_OPEN_GROUPS,
-    event::{Artifact, ConditionKind, Spawned},
+    event::{Artifact, ConditionKind},
     group::{GroupLimits, GroupLimitsChange, GroupOutcome, GroupSpec, ItemRef, Join, OnFailure},
     ids::{ArtifactId, GroupId, ThreadId, Turn},
     principal::Caller,
-    settings::{Budget, Limits, Settings},
+    settings::Budget,
     state::group::{Group, GroupStage, ItemState},
-    status::{
-        Settled,
-        StatusKind::{self, Completed, Errored, Shutdown},
-    },
+    status::StatusKind::{self, Completed, Errored, Shutdown},
 };
 use uuid::Uuid;
 
-use crate::world::{NOTHING, World, client_root, close, decision, operator, settings, settled, text};
+use crate::{
+    budgets::{bounded, tokens},
+    world::{NOTHING, World, close, completed, decision, operator, settled, spawning, text},
+};
 
 const GROUP: GroupId = GroupId::from_uuid(Uuid::from_u128(900));
 
@@ -63,7 +63,7 @@ fn create(world: &mut World, spec: GroupSpec) {
 }
 
 fn with_group(spec: GroupSpec) -> World {
-    let mut world = World::with_slots(100);
+    let (mut world, _) = World::with_slots(100);
     create(&mut world, spec);
     world
 }
@@ -83,7 +83,7 @@ fn states(world: &World) -> Vec<ItemState> {
 fn spawn_of(world: &mut World, item: u32) -> Command {
     let mut spawn = world.wanted(world.root());
     spawn.spawned.item = Some(ItemRef { group: GROUP, item });
-    Command::Spawn(Box::new(spawn))
+    spawning(spawn)
 }
 
 /// Spawns the thread of an item and starts its turn.
@@ -288,12 +288,7 @@ fn question_fails_the_item() {
         target: thread,
         question: String::from("which?"),
     });
-    assert!(
-        world
-            .thread(thread)
-            .conditions
-            .contains_key(&ConditionKind::AwaitingInput)
-    );
+    assert!(world.has_condition(thread, ConditionKind::AwaitingInput));
     world.end(thread, settled(Completed));
     assert_eq!(states(&world), [ItemState::Failed]);
     assert_eq!(group(&world).item(0).unwrap().reason.as_ref(), "which?");
@@ -302,10 +297,7 @@ fn question_fails_the_item() {
 #[test]
 fn budget_of_the_group_ends_it() {
     let mut world = with_group(GroupSpec {
-        budget: Budget {
-            tokens: Some(10),
-            ..Budget::default()
-        },
+        budget: tokens(10),
         ..spec(3, 1)
     });
     let thread = start(&mut world, 0);
@@ -317,25 +309,7 @@ fn budget_of_the_group_ends_it() {
 
 #[test]
 fn group_above_the_session_budget_is_rejected() {
-    let limits = Limits {
-        max_threads: 10,
-        ..Limits::default()
-    };
-    let budget = Budget {
-        tokens: Some(1_000),
-        ..Budget::default()
-    };
-    let mut world = World::open(
-        Settings {
-            limits,
-            budget,
-            ..settings()
-        },
-        Spawned {
-            budget,
-            ..client_root()
-        },
-    );
+    let mut world = bounded(tokens(1_000), 10);
     let mut asked = new(&mut world, spec(11, 2));
     asked.item_budget.tokens = Some(100);
     let error = world.rejection(&Command::CreateGroup(Box::new(asked.clone())));
@@ -347,7 +321,7 @@ fn group_above_the_session_budget_is_rejected() {
 #[test]
 fn approval_starts_or_cancels_the_group() {
     for grant in [true, false] {
-        let mut world = World::with_slots(10);
+        let (mut world, root) = World::with_slots(10);
         let mut asked = new(&mut world, spec(3, 3));
         asked.approval_above = Some(2);
         assert_eq!(
@@ -362,7 +336,7 @@ fn approval_starts_or_cancels_the_group() {
             assert_eq!(outcome(&world), Some(GroupOutcome::Cancelled));
             assert_eq!(group(&world).count_of(ItemState::Cancelled), 3);
             end(&mut world);
-            let error = world.rejection(&retry(world.caller(world.root())));
+            let error = world.rejection(&retry(world.caller(root)));
             assert_eq!(
                 error,
                 format!(
@@ -377,7 +351,7 @@ fn approval_starts_or_cancels_the_group() {
 
 #[test]
 fn group_without_approval_can_be_cancelled() {
-    let mut world = World::with_slots(10);
+    let (mut world, _) = World::with_slots(10);
     let mut asked = new(&mut world, spec(3, 3));
     asked.approval_above = Some(2);
     world.run(&Command::CreateGroup(Box::new(asked.clone())));
@@ -390,8 +364,8 @@ fn group_without_approval_can_be_cancelled() {
 
 #[test]
 fn small_groups_of_threads_need_an_approval_together() {
-    let mut world = World::with_slots(10);
-    let caller = world.caller(world.root());
+    let (mut world, root) = World::with_slots(10);
+    let caller = world.caller(root);
     let mut group_of = |number: u128, items: u32| {
         let spec = GroupSpec {
             id: GroupId::from_uuid(Uuid::from_u128(number)),
@@ -577,12 +551,6 @@ proptest! {
 fn empty_message_of_an_item_is_no_failure() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
-    let silent = Settled::Completed {
-        message: None,
-        content: None,
-    };
-    let turn = world.thread(thread).turn.number().get();
-    let report: Report = crate::world::ended(turn, silent);
-    world.report(thread, report);
+    world.end(thread, completed(None));
     assert_eq!(states(&world), [ItemState::Succeeded]);
 }

@@ -12,7 +12,10 @@ use supervisor_core::{
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Shutdown},
 };
 
-use crate::world::{NOTHING, World, close, interrupt, operator, resume, send, settled};
+use crate::{
+    budgets::{give, tokens},
+    world::{NOTHING, OUTSIDE, World, close, interrupt, is_closing, operator, resume, settled},
+};
 
 fn acknowledge(caller: Caller, target: ThreadId, up_to: u64) -> Command {
     Command::AcknowledgeMail {
@@ -41,8 +44,7 @@ fn sleeper(world: &mut World, policy: WakePolicy) -> ThreadId {
 
 /// Gives a settled thread another turn, which completes; answers what happened at its end.
 fn works_again(world: &mut World, id: ThreadId) -> Vec<&'static str> {
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     world.end(id, settled(Completed))
 }
 
@@ -50,8 +52,7 @@ fn works_again(world: &mut World, id: ThreadId) -> Vec<&'static str> {
 
 #[test]
 fn settle_notices_stay_until_acknowledged() {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     let (first, second) = (world.spawn_running(root), world.spawn_running(root));
     world.end(first, settled(Completed));
     let first_letter = world.session.sequence.get();
@@ -86,18 +87,14 @@ fn settle_notices_stay_until_acknowledged() {
 
 #[test]
 fn a_mailbox_is_its_threads_and_of_those_above_it() {
-    let mut world = World::with_slots(4);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(4);
     let (parent, stranger) = (world.spawn(root), world.spawn(root));
     let child = world.spawn_running(parent);
     world.end(child, settled(Completed));
     let letter = world.session.sequence.get();
     for outsider in [child, stranger] {
         let caller = world.caller(outsider);
-        assert_eq!(
-            world.rejection(&acknowledge(caller, parent, letter)),
-            "Not permitted to act on agents outside your subtree."
-        );
+        assert_eq!(world.rejection(&acknowledge(caller, parent, letter)), OUTSIDE);
     }
     let above = world.caller(root);
     assert_eq!(world.run(&acknowledge(above, parent, letter)), ["MailAcknowledged"]);
@@ -105,8 +102,7 @@ fn a_mailbox_is_its_threads_and_of_those_above_it() {
 
 #[test]
 fn only_latest_settle_notice_of_a_child_is_kept() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let child = world.spawn_running(root);
     world.end(child, settled(Errored));
     works_again(&mut world, child);
@@ -124,8 +120,7 @@ fn only_latest_settle_notice_of_a_child_is_kept() {
 
 #[test]
 fn close_notice_keeps_the_childs_settle_notice() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let child = world.spawn_running(root);
     world.end(child, settled(Errored));
     let kinds = |world: &World| -> Vec<StatusKind> {
@@ -149,7 +144,7 @@ fn close_notice_keeps_the_childs_settle_notice() {
 
 #[test]
 fn completed_turn_acknowledges_its_mail() {
-    let mut world = World::with_slots(4);
+    let (mut world, _) = World::with_slots(4);
     let parent = sleeper(&mut world, WakePolicy::None);
     let (first, second) = (world.spawn_running(parent), world.spawn_running(parent));
     world.end(first, settled(Completed));
@@ -163,15 +158,13 @@ fn completed_turn_acknowledges_its_mail() {
 
     // A turn that fails may not have read it: the next one is shown it again.
     for kind in [Errored, Interrupted] {
-        world.run(&send(operator(), parent));
-        world.begin(parent);
+        world.next_turn(parent);
         assert_eq!(world.thread(parent).mail_shown.get(), shown);
         assert_eq!(world.end(parent, settled(kind)), ["TurnEnded"]);
         assert_eq!(letters(&world, parent), [shown], "after {kind}");
     }
 
-    world.run(&send(operator(), parent));
-    world.begin(parent);
+    world.next_turn(parent);
     world.end(second, settled(Completed));
     let came_meanwhile = world.session.sequence.get();
     assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "MailAcknowledged"]);
@@ -180,26 +173,24 @@ fn completed_turn_acknowledges_its_mail() {
 
 #[test]
 fn fenced_thread_acknowledges_no_mail() {
-    let mut world = World::with_slots(4);
+    let (mut world, _) = World::with_slots(4);
     let parent = sleeper(&mut world, WakePolicy::None);
     let child = world.spawn_running(parent);
     world.end(child, settled(Completed));
     let letter = world.session.sequence.get();
     world.end(parent, settled(Completed));
-    world.run(&send(operator(), parent));
-    world.begin(parent);
+    world.next_turn(parent);
     world.run(&close(operator(), parent));
     assert_eq!(
         world.rejection(&acknowledge(operator(), parent, letter)),
-        format!("agent with id {parent} is being closed; nothing new can start in it")
+        is_closing(parent)
     );
     assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded"]);
 }
 
 #[test]
 fn cascade_sends_one_notice_to_the_parent_of_its_top() {
-    let mut world = World::with_slots(4);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(4);
     let top = world.spawn_running(root);
     world.spawn_running(top);
     world.close(top);
@@ -213,8 +204,7 @@ fn cascade_sends_one_notice_to_the_parent_of_its_top() {
 
 #[test]
 fn mail_is_derived_from_the_log() {
-    let mut world = World::with_slots(6);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(6);
     let top = world.spawn_running(root);
     let (first, second) = (world.spawn_running(top), world.spawn_running(top));
     world.end(first, settled(Completed));
@@ -266,7 +256,7 @@ fn wake_policy_selects_woken_threads() {
         (WakePolicy::Always, Errored, true),
         (WakePolicy::Always, Interrupted, true),
     ] {
-        let mut world = World::with_slots(3);
+        let (mut world, _) = World::with_slots(3);
         let parent = sleeper(&mut world, policy);
         let child = world.spawn_running(parent);
         world.end(parent, settled(kind));
@@ -282,7 +272,7 @@ fn wake_policy_selects_woken_threads() {
 
 #[test]
 fn mail_that_came_during_a_turn_wakes_after_it() {
-    let mut world = World::with_slots(3);
+    let (mut world, _) = World::with_slots(3);
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
@@ -296,7 +286,7 @@ fn mail_that_came_during_a_turn_wakes_after_it() {
 
 #[test]
 fn the_same_mail_wakes_once() {
-    let mut world = World::with_slots(3);
+    let (mut world, _) = World::with_slots(3);
     let parent = sleeper(&mut world, WakePolicy::Always);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
@@ -321,8 +311,7 @@ fn the_same_mail_wakes_once() {
 
 #[test]
 fn mail_wakes_thread_only_after_queued_threads() {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
@@ -336,7 +325,7 @@ fn mail_wakes_thread_only_after_queued_threads() {
 
 #[test]
 fn mail_does_not_wake_threads_of_paused_session() {
-    let mut world = World::with_slots(2);
+    let (mut world, _) = World::with_slots(2);
     let parent = sleeper(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
@@ -348,23 +337,14 @@ fn mail_does_not_wake_threads_of_paused_session() {
 
 #[test]
 fn mail_does_not_wake_thread_without_budget() {
-    let mut world = World::with_slots(3);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(3);
     let parent = sleeper(&mut world, WakePolicy::Always);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
     // The budget of a thread above binds it too. Each turn spends 10.
-    let budget = |tokens| Command::UpdateBudget {
-        caller: operator(),
-        target: root,
-        budget: Budget {
-            tokens,
-            ..Budget::default()
-        },
-    };
-    world.run(&budget(Some(20)));
+    world.run(&give(operator(), root, tokens(20)));
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
-    let raised = world.run(&budget(None));
+    let raised = world.run(&give(operator(), root, Budget::default()));
     assert_eq!(raised.last(), Some(&"ThreadAdmitted"), "{raised:?}");
     assert_eq!(world.status(parent), PendingInit);
 }

@@ -10,7 +10,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use supervisor_core::{
     command::{Command, Report, ResultCheck},
     effect::{PendingEffect, pending_effect},
-    event::{Artifact, Scope, SettingsChange},
+    event::{Artifact, Scope},
     ids::{ApprovalId, ArtifactId, Generation, ReportSequence, RunnerId, ThreadId, Turn},
     principal::Caller,
     settings::{ClosePolicy, EdgeManagement, Limits, OnLimit, RestartPolicy, Sandbox, Settings, SlotRelease, Urgency},
@@ -24,8 +24,8 @@ use tool_policy::{Inheritance, Layer, MatchMode};
 use uuid::Uuid;
 
 use crate::world::{
-    World, client_root, close, decision, ended, graph_template, name, note, operator, resume, role_of, run_root,
-    settings, settled, stopped, text, thread_id,
+    World, client_root, close, decision, dispatching, ended, graph_template, name, note, operator, resume, role_of,
+    run_root, settings, settled, spawning, stopped, text, thread_id,
 };
 
 // ---- possible steps ----
@@ -366,7 +366,12 @@ impl<'s> Play<'s> {
     fn happens(&mut self, op: &Op) {
         match op {
             Op::Pause(paused) => self.world.pause(*paused),
-            Op::MoreSlots => self.world.update(self.more_slots()),
+            Op::MoreSlots => {
+                let present = self.world.session.settings.limits;
+                let max_threads = (present.max_threads + 1).min(6);
+                self.world
+                    .update(|change| change.limits = Some(Limits { max_threads, ..present }));
+            }
             Op::Restart => {
                 let replayed = World::replay(&self.world.log);
                 assert!(replayed == self.world.session, "a restart loses or makes up something");
@@ -409,17 +414,6 @@ impl<'s> Play<'s> {
             !had_effect || events.is_empty(),
             "{command:?} had its effect twice: {events:?}"
         );
-    }
-
-    fn more_slots(&self) -> SettingsChange {
-        let present = self.world.session.settings.limits;
-        SettingsChange {
-            limits: Some(Limits {
-                max_threads: (present.max_threads + 1).min(6),
-                ..present
-            }),
-            ..SettingsChange::default()
-        }
     }
 
     fn caller(&self, who: Who) -> Caller {
@@ -559,7 +553,7 @@ impl<'s> Play<'s> {
                 } else {
                     dispatch.inputs.pop();
                 }
-                let events = self.world.run(&Command::Dispatch(Box::new(dispatch)));
+                let events = self.world.run(&dispatching(dispatch));
                 assert!(events.is_empty(), "a stale dispatch is void: {events:?}");
                 return None;
             }
@@ -612,7 +606,7 @@ impl<'s> Play<'s> {
         if alias > 0 {
             spawn.spawned.alias = format!("Alias-{alias}");
         }
-        Command::Spawn(Box::new(spawn))
+        spawning(spawn)
     }
 
     fn work(&self, target: Nth, runner: Nth) -> Option<Command> {
@@ -621,7 +615,7 @@ impl<'s> Play<'s> {
         Some(match pending_effect(session, id)? {
             PendingEffect::Turn { .. } => {
                 let runner = RunnerId::new(format!("r{}", runner % 2));
-                Command::Dispatch(Box::new(self.world.dispatch_to(id, &runner)))
+                dispatching(self.world.dispatch_to(id, &runner))
             }
             PendingEffect::Start { turn, .. } => self.world.says(id, Report::TurnStarted { turn }),
             PendingEffect::Interrupt { turn, .. } => {

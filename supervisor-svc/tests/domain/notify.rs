@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use supervisor_core::{
-    event::{ApprovalKind, ConditionKind, Event, SettingsChange, ThreadEvent},
+    event::{ApprovalKind, ConditionKind, Event, ThreadEvent},
     ids::{ApprovalId, Sequence, ThreadId},
     rules::notify::{Attention, Notification, NotificationPolicy},
     settings::{
@@ -13,15 +13,12 @@ use supervisor_core::{
         Settings, Webhook,
     },
     state::webhook::WebhookStart,
-    status::{
-        Settled,
-        StatusKind::{Completed, Errored, Interrupted, Running},
-    },
+    status::StatusKind::{Completed, Errored, Interrupted, Running},
     time::UnixMillis,
 };
 use uuid::Uuid;
 
-use crate::world::{World, close, operator, resume, role_of, run_root, send, settings, settled};
+use crate::world::{World, close, completed, operator, resume, role_of, run_root, settings, settled};
 
 /// What the newest event notifies of.
 fn newest(world: &World) -> Option<Notification> {
@@ -53,27 +50,16 @@ fn condition(kind: ConditionKind, active: bool) -> ThreadEvent {
 #[test]
 fn how_a_turn_ends() {
     for (kind, expected, text) in [
-        (
-            Completed,
-            vec![AgentTurnComplete, SubAgentComplete],
-            "agent worker (worker) completed: done",
-        ),
-        (
-            Errored,
-            vec![SubAgentComplete],
-            "agent worker (worker) failed: it broke",
-        ),
-        (
-            Interrupted,
-            vec![SubAgentComplete],
-            "agent worker (worker) was interrupted: enough",
-        ),
+        (Completed, vec![AgentTurnComplete, SubAgentComplete], "completed: done"),
+        (Errored, vec![SubAgentComplete], "failed: it broke"),
+        (Interrupted, vec![SubAgentComplete], "was interrupted: enough"),
     ] {
         let (mut world, id) = World::with_thread_in(Running);
         world.end(id, settled(kind));
         let notification = newest(&world).unwrap();
         assert_eq!(notification.sequence, world.session.sequence);
         assert_eq!((notification.thread, kinds(&notification)), (id, expected), "{kind}");
+        let text = format!("agent worker (worker) {text}");
         assert_eq!(notification.text(true), text);
         let bare = text.split(':').next().unwrap();
         assert_eq!(notification.text(false), bare, "viewers see no texts");
@@ -90,33 +76,23 @@ fn notification_kind_and_text_of_other_events() {
         edge: None,
         call: None,
     };
+    let [stalled, exhausted, unreachable] = [
+        ConditionKind::Stalled,
+        ConditionKind::BudgetExhausted,
+        ConditionKind::Unreachable,
+    ]
+    .map(|kind| condition(kind, true));
     for (event, expected, text) in [
-        (
-            approval,
-            ApprovalRequested,
-            "agent worker (worker) waits for an approval: spawn a reviewer",
-        ),
-        (
-            condition(ConditionKind::Stalled, true),
-            Stalled,
-            "agent worker (worker) stalled: so it is",
-        ),
-        (
-            condition(ConditionKind::BudgetExhausted, true),
-            BudgetExhausted,
-            "agent worker (worker) has spent its budget: so it is",
-        ),
-        (
-            condition(ConditionKind::Unreachable, true),
-            RunnerLost,
-            "agent worker (worker) lost its runner: so it is",
-        ),
+        (approval, ApprovalRequested, "waits for an approval: spawn a reviewer"),
+        (stalled, Stalled, "stalled: so it is"),
+        (exhausted, BudgetExhausted, "has spent its budget: so it is"),
+        (unreachable, RunnerLost, "lost its runner: so it is"),
     ] {
         let (mut world, id) = World::with_thread_in(Running);
         world.append(Event::Thread(id, event));
         let notification = newest(&world).unwrap();
         assert_eq!(kinds(&notification), [expected]);
-        assert_eq!(notification.text(true), text);
+        assert_eq!(notification.text(true), format!("agent worker (worker) {text}"));
     }
     for silent in [
         condition(ConditionKind::Stalled, false),
@@ -144,8 +120,7 @@ fn root_thread_causes_no_notifications() {
 
 #[test]
 fn cascade_notifies_only_for_its_top_thread() {
-    let mut world = World::with_slots(4);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(4);
     let top = world.spawn_running(root);
     let (under, beside) = (world.spawn_running(top), world.spawn_running(root));
     world.run(&close(operator(), top));
@@ -159,8 +134,7 @@ fn cascade_notifies_only_for_its_top_thread() {
 
     // Once reopened, the thread is announced again. Earlier notifications stay unchanged.
     world.run(&resume(operator(), top));
-    world.run(&send(operator(), top));
-    world.begin(top);
+    world.next_turn(top);
     world.end(top, settled(Completed));
     world.run(&close(operator(), top));
     let mut until_now = until_closed;
@@ -170,19 +144,13 @@ fn cascade_notifies_only_for_its_top_thread() {
 
 #[test]
 fn a_line_is_for_people() {
-    let mut world = World::with_slots(1);
-    let mut spawn = world.wanted(world.root());
-    spawn.spawned.label = String::from("par\u{1b}[31m\nser");
-    role_of(&mut spawn).agent_name = String::from("fast");
-    let id = world.spawn_as(spawn);
+    let (mut world, root) = World::with_slots(1);
+    let id = world.spawn_with(root, |spawn| {
+        spawn.spawned.label = String::from("par\u{1b}[31m\nser");
+        role_of(spawn).agent_name = String::from("fast");
+    });
     world.begin(id);
-    world.end(
-        id,
-        Settled::Completed {
-            message: Some("all\tgood\u{7} ".repeat(100)),
-            content: None,
-        },
-    );
+    world.end(id, completed(Some(&"all\tgood\u{7} ".repeat(100))));
     let notification = newest(&world).unwrap();
     let line = "agent par [31m ser (worker/fast) completed";
     assert_eq!(notification.text(false), line);
@@ -197,15 +165,8 @@ fn a_line_is_for_people() {
     );
     assert_eq!(detail.chars().count(), 160);
 
-    world.run(&send(operator(), id));
-    world.begin(id);
-    world.end(
-        id,
-        Settled::Completed {
-            message: None,
-            content: None,
-        },
-    );
+    world.next_turn(id);
+    world.end(id, completed(None));
     assert_eq!(newest(&world).unwrap().text(true), line, "the turn had no message");
 }
 
@@ -247,10 +208,7 @@ fn webhook(host: &str, secret: &str) -> Webhook {
 /// Replaces the session's webhooks; answers the event that did it.
 fn replace(world: &mut World, webhooks: Vec<Webhook>) -> Sequence {
     let event = world.session.sequence.next();
-    world.update(SettingsChange {
-        webhooks: Some(webhooks),
-        ..SettingsChange::default()
-    });
+    world.update(|change| change.webhooks = Some(webhooks));
     event
 }
 

@@ -1,15 +1,15 @@
 //! The queue for slots: first come, first served, and no newcomer overtakes it.
 
 use supervisor_core::{
-    command::{Command, Spawn},
-    event::{Event, SessionEvent, SettingsChange, ThreadEvent},
+    command::Spawn,
+    event::{Event, SessionEvent, ThreadEvent},
     ids::ThreadId,
     rules::limits::{admissible, slot_for_newcomer},
-    settings::{Limits, OnLimit, Settings, SlotRelease, Urgency},
+    settings::{Limits, OnLimit, Urgency},
     status::StatusKind::{Completed, PendingInit, Queued},
 };
 
-use crate::world::{World, client_root, close, operator, send, send_with, settings, settled};
+use crate::world::{World, changed, close, operator, send, send_with, settled, spawning};
 
 /// The threads that were admitted, in the log's order.
 fn admitted(world: &World) -> Vec<ThreadId> {
@@ -26,8 +26,7 @@ fn admitted(world: &World) -> Vec<ThreadId> {
 
 #[test]
 fn first_come_first_served() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let mut present = world.spawn(root);
     let queue: Vec<ThreadId> = (0..4).map(|_| world.enqueue(root)).collect();
     for (position, id) in (1..).zip(&queue) {
@@ -44,8 +43,7 @@ fn first_come_first_served() {
 
 #[test]
 fn a_settled_thread_queues_behind_those_who_wait() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let settled_one = world.spawn_running(root);
     world.end(settled_one, settled(Completed));
     let present = world.spawn_running(root);
@@ -58,19 +56,16 @@ fn a_settled_thread_queues_behind_those_who_wait() {
 
 /// Returns a session with a free slot and a thread that waits for one, before the automatic admission.
 fn about_to_admit() -> (World, ThreadId, ThreadId) {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let done = world.spawn_running(root);
     world.end(done, settled(Completed));
     world.spawn(root);
     let waiting = world.enqueue(root);
-    let change = SettingsChange {
-        limits: Some(Limits {
-            max_threads: 2,
-            ..Limits::default()
-        }),
-        ..SettingsChange::default()
+    let limits = Limits {
+        max_threads: 2,
+        ..Limits::default()
     };
+    let change = changed(|change| change.limits = Some(limits));
     world.append(Event::Session(SessionEvent::Updated(Box::new(change))));
     assert_eq!(admissible(&world.session), [waiting]);
     (world, waiting, done)
@@ -86,16 +81,16 @@ fn a_newcomer_never_overtakes_the_queue() {
         world.lawful = false;
         let spawn = world.wanted(world.root());
         let refused = if newcomer {
-            Command::Spawn(Box::new(spawn.clone()))
+            spawning(spawn.clone())
         } else {
             send(operator(), done)
         };
         assert_eq!(world.rejection(&refused), "agent thread limit reached (max 2)");
         let queued = if newcomer {
-            Command::Spawn(Box::new(Spawn {
+            spawning(Spawn {
                 on_limit: OnLimit::Queue,
                 ..spawn
-            }))
+            })
         } else {
             send_with(operator(), done, Urgency::Wait, OnLimit::Queue)
         };
@@ -107,8 +102,7 @@ fn a_newcomer_never_overtakes_the_queue() {
 
 #[test]
 fn a_pause_holds_the_queue() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let present = world.spawn_running(root);
     let waiting = world.enqueue(root);
     world.pause(true);
@@ -124,8 +118,7 @@ fn a_pause_holds_the_queue() {
 
 #[test]
 fn closed_thread_leaves_queue() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let present = world.spawn_running(root);
     let first = world.enqueue(root);
     let second = world.enqueue(root);
@@ -138,16 +131,7 @@ fn closed_thread_leaves_queue() {
 
 #[test]
 fn where_closing_frees_slots_settling_does_not() {
-    let settings = Settings {
-        limits: Limits {
-            max_threads: 1,
-            ..Limits::default()
-        },
-        slot_release: SlotRelease::Close,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let root = world.root();
+    let (mut world, root) = World::with_one_kept_slot();
     let first = world.spawn_running(root);
     let waiting = world.enqueue(root);
     assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);

@@ -2,10 +2,9 @@
 
 use supervisor_core::{
     command::{Command, Report},
-    effect::pending_effect,
     event::{Artifact, ConditionKind, OutputDigests},
     ids::{ArtifactId, Generation, InputNumber, ReportSequence, RunnerId, ThreadId, Turn},
-    settings::{OnLimit, RestartPolicy, Settings, Urgency, Usage},
+    settings::{OnLimit, RestartPolicy, Urgency, Usage},
     state::thread::LatestTurn,
     status::{
         Settled, Status,
@@ -15,8 +14,8 @@ use supervisor_core::{
 use uuid::Uuid;
 
 use crate::world::{
-    NOTHING, World, client_root, close, ended, interrupt, operator, resume, send, send_with, settings, settled,
-    stopped, text, thread_id,
+    NOTHING, World, close, dispatching, ended, interrupt, operator, resume, send, send_with, settled, stopped, text,
+    thread_id,
 };
 
 fn started(turn: u32) -> Report {
@@ -47,6 +46,15 @@ fn said(thread: ThreadId, generation: u32, sequence: u64, report: Report) -> Com
         generation: Generation::new(generation),
         sequence: ReportSequence::new(sequence),
         report,
+    }
+}
+
+/// Asserts that a command changes nothing in any state but this one.
+fn assert_void_unless(state: StatusKind, command: impl Fn(&World, ThreadId) -> Command) {
+    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != state) {
+        let (mut world, id) = World::with_thread_in(kind);
+        let command = command(&world, id);
+        assert_eq!(world.run(&command), NOTHING, "{kind}");
     }
 }
 
@@ -155,7 +163,7 @@ fn a_repeated_gap_is_void() {
     let (mut world, id) = World::with_thread_in(Running);
     let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
     assert_eq!(world.run(&gap), ["ConditionChanged"]);
-    assert!(world.thread(id).conditions.contains_key(&ConditionKind::PolicyGap));
+    assert!(world.has_condition(id, ConditionKind::PolicyGap));
     assert_eq!(world.run(&gap), NOTHING);
 }
 
@@ -168,7 +176,7 @@ fn lost_context_condition_is_independent_of_a_gap() {
     let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
     world.run(&gap);
     for kind in [ConditionKind::ContextLost, ConditionKind::PolicyGap] {
-        assert!(world.thread(id).conditions.contains_key(&kind), "{kind:?}");
+        assert!(world.has_condition(id, kind), "{kind:?}");
     }
 }
 
@@ -209,12 +217,8 @@ fn a_repeated_stop_does_not_hit_the_next_turn() {
 
 /// A running thread in a session with this policy.
 fn running_under(restart_policy: RestartPolicy) -> (World, ThreadId) {
-    let settings = Settings {
-        restart_policy,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let id = world.spawn_running(world.root());
+    let (mut world, root) = World::with_settings(|settings| settings.restart_policy = restart_policy);
+    let id = world.spawn_running(root);
     (world, id)
 }
 
@@ -234,10 +238,7 @@ fn unstarted_turn_is_dispatched_again() {
         // The new attempt was not dispatched yet, so any runner may take it.
         let dispatch = world.dispatch_to(id, &RunnerId::new("r1"));
         assert_eq!(dispatch.generation, Generation::new(2));
-        assert_eq!(
-            world.run(&Command::Dispatch(Box::new(dispatch))),
-            ["ThreadPlaced", "TurnDispatched"]
-        );
+        assert_eq!(world.run(&dispatching(dispatch)), ["ThreadPlaced", "TurnDispatched"]);
         assert_eq!(world.report(id, started(2)), ["TurnStarted"]);
     }
 }
@@ -337,10 +338,7 @@ fn interrupted_turn_is_not_restarted_after_runner_loss() {
 
 #[test]
 fn runner_loss_without_matching_attempt_is_ignored() {
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Running) {
-        let (mut world, id) = World::with_thread_in(kind);
-        assert_eq!(world.lose(id), NOTHING, "{kind}");
-    }
+    assert_void_unless(Running, World::loss);
     let (mut world, id) = World::with_thread_in(Running);
     let root = world.root();
     assert_eq!(world.lose(root), NOTHING, "its client executes it");
@@ -378,11 +376,7 @@ fn a_start_that_is_refused_settles_the_thread() {
     assert_eq!(world.run(&refuse(id, 2)), NOTHING);
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let generation = world.thread(id).generation.get();
-        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
-    }
+    assert_void_unless(PendingInit, |world, id| refuse(id, world.thread(id).generation.get()));
 }
 
 #[test]
@@ -396,11 +390,7 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     assert_eq!(world.run(&refuse(id, 2)), NOTHING, "another attempt");
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    assert_eq!(
-        pending_effect(&world.session, id),
-        None,
-        "it is not tried again by itself"
-    );
+    assert_eq!(world.effect(id), None, "it is not tried again by itself");
     world.run(&send(operator(), id));
     world.dispatch(id);
     assert_eq!(world.run(&refuse(id, 1)), NOTHING, "it was dispatched");
@@ -410,12 +400,8 @@ fn undispatchable_turn_settles_thread_until_next_input() {
     world.run(&send(operator(), id));
     assert_eq!(world.run(&refuse(id, 1)), ["TurnEnded"]);
     assert_eq!(world.status(id), Errored);
-    assert_eq!(pending_effect(&world.session, id), None);
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let generation = world.thread(id).generation.get();
-        assert_eq!(world.run(&refuse(id, generation)), NOTHING, "{kind}");
-    }
+    assert_eq!(world.effect(id), None);
+    assert_void_unless(PendingInit, |world, id| refuse(id, world.thread(id).generation.get()));
 }
 
 #[test]
@@ -425,32 +411,24 @@ fn outdated_dispatch_is_ignored() {
     let early = world.dispatch_to(id, &r0);
     world.run(&send(operator(), id));
     assert_eq!(
-        world.run(&Command::Dispatch(Box::new(early))),
+        world.run(&dispatching(early)),
         NOTHING,
         "its prompt lacks the newest input"
     );
     let good = world.dispatch_to(id, &r0);
     world.pause(true);
-    assert_eq!(world.run(&Command::Dispatch(Box::new(good.clone()))), NOTHING, "paused");
+    assert_eq!(world.run(&dispatching(good.clone())), NOTHING, "paused");
     world.pause(false);
     assert_eq!(
-        world.run(&Command::Dispatch(Box::new(good.clone()))),
+        world.run(&dispatching(good.clone())),
         ["ThreadPlaced", "TurnDispatched"]
     );
-    assert_eq!(
-        world.run(&Command::Dispatch(Box::new(good))),
-        NOTHING,
-        "it was dispatched"
-    );
+    assert_eq!(world.run(&dispatching(good)), NOTHING, "it was dispatched");
     assert!(matches!(&world.thread(id).turn, LatestTurn::Dispatched { inputs, .. } if inputs.len() == 2));
 
-    for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != PendingInit) {
-        let (mut world, id) = World::with_thread_in(kind);
-        let dispatch = world.dispatch_to(id, &r0);
-        assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING, "{kind}");
-    }
+    assert_void_unless(PendingInit, |world, id| dispatching(world.dispatch_to(id, &r0)));
     let (mut world, id) = World::with_thread_in(PendingInit);
     let dispatch = world.dispatch_to(id, &r0);
     world.run(&close(operator(), id));
-    assert_eq!(world.run(&Command::Dispatch(Box::new(dispatch))), NOTHING, "fenced");
+    assert_eq!(world.run(&dispatching(dispatch)), NOTHING, "fenced");
 }

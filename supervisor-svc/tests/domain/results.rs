@@ -5,19 +5,18 @@ use supervisor_core::{
     event::{ConditionKind, Event, ThreadEvent},
     ids::ThreadId,
     principal::{Actor, Caller},
-    settings::{Limits, Settings, SlotRelease},
     status::{
         Settled, Status,
         StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
     },
 };
 
-use crate::world::{World, client_root, close, ended, operator, send, settings, settled, text};
+use crate::world::{World, close, ended, operator, send, settled, text};
 
 /// A thread that works on a turn whose input has a result schema.
 fn asked(repairs: u32) -> (World, ThreadId) {
-    let mut world = World::with_slots(1);
-    let id = world.spawn_with(world.root(), |spawn| spawn.spawned.result_repairs = Some(repairs));
+    let (mut world, root) = World::with_slots(1);
+    let id = world.spawn_with(root, |spawn| spawn.spawned.result_repairs = Some(repairs));
     world.begin(id);
     (world, id)
 }
@@ -92,8 +91,7 @@ fn reported_result_belongs_to_the_thread() {
     assert_eq!(result(&world, id), Some((1, String::from("{\"a\": 2}"))));
 
     // Input without a schema keeps the result; input with one removes it when its turn is dispatched.
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     world.end(id, settled(Completed));
     assert!(result(&world, id).is_some());
     world.run(&send_with_schema(id, 0));
@@ -110,7 +108,7 @@ fn last_message_can_be_the_result() {
         ["ResultReported", "TurnEnded"]
     );
     assert_eq!(result(&world, id), Some((1, String::from("{}"))));
-    assert_eq!(world.thread(id).status.kind(), Completed);
+    assert_eq!(world.status(id), Completed);
 }
 
 #[test]
@@ -146,8 +144,7 @@ fn invalid_result_is_repaired_then_fails() {
     assert_eq!(letters(&world), 1);
 
     // The result stays requested: the next input may still lead to it.
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     assert_eq!(
         end_checked(&mut world, id, Completed, valid()),
         ["ResultReported", "TurnEnded"]
@@ -159,7 +156,7 @@ fn failed_turn_is_not_repaired() {
     for kind in [Errored, Interrupted] {
         let (mut world, id) = asked(3);
         assert_eq!(end_checked(&mut world, id, kind, valid()), ["TurnEnded"], "{kind}");
-        assert_eq!(world.thread(id).status.kind(), kind);
+        assert_eq!(world.status(id), kind);
         assert_eq!(result(&world, id), None);
     }
 }
@@ -172,31 +169,22 @@ fn repair_waits_behind_queued_threads() {
         end_checked(&mut world, id, Completed, invalid()),
         ["TurnEnded", "InputQueued", "ThreadAdmitted"]
     );
-    assert_eq!(world.thread(id).status.kind(), Queued);
+    assert_eq!(world.status(id), Queued);
     assert!(world.thread(other).status.kind().is_active());
 }
 
 #[test]
 fn repair_keeps_slot_that_closing_frees() {
-    let limits = Limits {
-        max_threads: 1,
-        ..Limits::default()
-    };
-    let settings = Settings {
-        limits,
-        slot_release: SlotRelease::Close,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let id = world.spawn_with(world.root(), |spawn| spawn.spawned.result_repairs = Some(1));
+    let (mut world, root) = World::with_one_kept_slot();
+    let id = world.spawn_with(root, |spawn| spawn.spawned.result_repairs = Some(1));
     world.begin(id);
-    let other = world.enqueue(world.root());
+    let other = world.enqueue(root);
     assert_eq!(
         end_checked(&mut world, id, Completed, invalid()),
         ["TurnEnded", "InputQueued", "ThreadAdmitted"]
     );
-    assert_eq!(world.thread(id).status.kind(), PendingInit);
-    assert_eq!(world.thread(other).status.kind(), Queued);
+    assert_eq!(world.status(id), PendingInit);
+    assert_eq!(world.status(other), Queued);
 }
 
 #[test]
@@ -205,14 +193,14 @@ fn question_suspends_the_request_until_it_is_answered() {
     let own = world.caller(id);
     assert_eq!(world.run(&ask(own, id, "which?")), ["ConditionChanged"]);
     assert_eq!(end_checked(&mut world, id, Completed, invalid()), ["TurnEnded"]);
-    assert_eq!(world.thread(id).status.kind(), Completed);
+    assert_eq!(world.status(id), Completed);
     assert_eq!(question(&world, id), Some("which?"));
 
     world.run(&send(operator(), id));
     assert_eq!(question(&world, id), None);
     world.begin(id);
     assert_eq!(end_checked(&mut world, id, Completed, invalid()), ["TurnEnded"]);
-    assert_eq!(world.thread(id).status.kind(), Errored, "the result is still requested");
+    assert_eq!(world.status(id), Errored, "the result is still requested");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! ResumeAgent: the resumed threads, with at most the permissions that they had.
 
 use supervisor_core::{
-    event::{Event, Resumed, SettingsChange, ThreadEvent},
+    event::{Event, Resumed, ThreadEvent},
     ids::{Generation, ThreadId},
-    settings::{Limits, Sandbox, Settings, SlotRelease},
+    settings::{Limits, Sandbox},
     status::{
         Settled, Status,
         StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
@@ -11,7 +11,9 @@ use supervisor_core::{
 };
 use tool_policy::Policy;
 
-use crate::world::{World, client_root, deny, operator, resume, send, settings, settled};
+use crate::world::{
+    NO_SLOT_OF_ONE, NOTHING, PAUSED, TOO_DEEP, World, deny, is_closed, operator, resume, send, settled,
+};
 
 #[test]
 fn resumed_thread_keeps_its_settled_status() {
@@ -31,7 +33,7 @@ fn resumed_thread_keeps_its_settled_status() {
         assert_eq!(thread.status, Status::Settled(expected.into()), "{kind}");
         assert_eq!(thread.generation, Generation::new(3));
         assert_eq!((&thread.runner, &thread.fence), (&None, &None));
-        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "it is open");
+        assert_eq!(world.run(&resume(operator(), id)), NOTHING, "it is open");
     }
 }
 
@@ -45,7 +47,7 @@ fn closed_before_it_settled() -> Settled {
 fn resume_of_open_thread_changes_nothing() {
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != Shutdown) {
         let (mut world, id) = World::with_thread_in(kind);
-        assert_eq!(world.run(&resume(operator(), id)), [] as [&str; 0], "{kind}");
+        assert_eq!(world.run(&resume(operator(), id)), NOTHING, "{kind}");
     }
 }
 
@@ -62,23 +64,16 @@ fn a_resumed_thread_works_again() {
 
 #[test]
 fn resume_has_checks_like_a_spawn() {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = world.spawn(root);
     let helper = world.spawn(lead);
     world.close(lead);
-    assert_eq!(
-        world.rejection(&resume(operator(), helper)),
-        format!("agent with id {lead} is closed")
-    );
+    assert_eq!(world.rejection(&resume(operator(), helper)), is_closed(lead));
     world.run(&resume(operator(), lead));
     assert_eq!(world.status(helper), Shutdown, "descendants stay closed");
 
     world.pause(true);
-    assert_eq!(
-        world.rejection(&resume(operator(), helper)),
-        "the session is paused; resume it with UpdateSession before spawning or sending input"
-    );
+    assert_eq!(world.rejection(&resume(operator(), helper)), PAUSED);
     world.pause(false);
     let shallow = Limits {
         max_depth: 1,
@@ -89,50 +84,34 @@ fn resume_has_checks_like_a_spawn() {
         ..Limits::default()
     };
     for (limits, expected) in [
-        (shallow, "Agent depth limit reached. Solve the task yourself."),
+        (shallow, TOO_DEEP),
         (
             narrow,
             "open agent thread limit reached (max 2); close agents that are done",
         ),
     ] {
-        world.update(SettingsChange {
-            limits: Some(limits),
-            ..SettingsChange::default()
-        });
+        world.update(|change| change.limits = Some(limits));
         assert_eq!(world.rejection(&resume(operator(), helper)), expected);
     }
 }
 
 #[test]
 fn where_settled_threads_hold_slots_a_resumed_one_needs_one() {
-    let settings = Settings {
-        limits: Limits {
-            max_threads: 1,
-            ..Limits::default()
-        },
-        slot_release: SlotRelease::Close,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let root = world.root();
+    let (mut world, root) = World::with_one_kept_slot();
     let first = world.spawn(root);
     world.close(first);
     world.spawn(root);
-    assert_eq!(
-        world.rejection(&resume(operator(), first)),
-        "agent thread limit reached (max 1)"
-    );
+    assert_eq!(world.rejection(&resume(operator(), first)), NO_SLOT_OF_ONE);
 }
 
 /// A closed thread without `web_search` below a parent that came back with these rights.
 fn below(grant: &Policy, sandbox: Sandbox) -> (World, ThreadId) {
-    let mut world = World::with_slots(9);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(9);
     let lead = world.spawn(root);
-    let mut helper = world.wanted(lead);
-    helper.role_layers = [deny("role \"worker\"", &["web_search"])].into();
-    helper.spawned.sandbox = Sandbox::WorkspaceWrite;
-    let helper = world.spawn_as(helper);
+    let helper = world.spawn_with(lead, |helper| {
+        helper.role_layers = [deny("role \"worker\"", &["web_search"])].into();
+        helper.spawned.sandbox = Sandbox::WorkspaceWrite;
+    });
     world.close(lead);
     let resumed = Resumed {
         generation: world.thread(lead).generation.next(),

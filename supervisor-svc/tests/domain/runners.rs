@@ -4,49 +4,37 @@ use std::time::Duration;
 
 use supervisor_core::{
     command::{Command, Report},
-    effect::{PendingEffect, pending_effect},
+    effect::PendingEffect,
     event::{CloseCause, ConditionKind},
     ids::{Generation, RunnerId, ThreadId},
     rules::{
         authority,
         limits::{MAX_RESTARTS_IN_WINDOW, RESTART_WINDOW},
     },
-    settings::{RestartPolicy, Settings},
+    settings::RestartPolicy,
     status::StatusKind::{self, Completed, Errored, PendingInit, Running, Shutdown},
 };
 
-use crate::world::{NOTHING, World, client_root, close, operator, resume, send, settings, settled, stopped};
+use crate::world::{NOTHING, World, close, dispatching, operator, resume, send, settled, stopped};
 
-fn under(restart_policy: RestartPolicy) -> World {
-    World::open(
-        Settings {
-            restart_policy,
-            ..settings()
-        },
-        client_root(),
-    )
+fn under(restart_policy: RestartPolicy) -> (World, ThreadId) {
+    World::with_settings(|settings| settings.restart_policy = restart_policy)
 }
 
 fn out_of_reach(world: &World, id: ThreadId, active: bool) -> Command {
-    Command::SetCondition {
-        thread: id,
-        generation: world.thread(id).generation,
-        kind: ConditionKind::Unreachable,
-        active,
-        reason: String::from("runner r0 has been away for half of its lease"),
-    }
+    world.condition(id, ConditionKind::Unreachable, active)
 }
 
 fn is_out_of_reach(world: &World, id: ThreadId) -> bool {
-    world.thread(id).conditions.contains_key(&ConditionKind::Unreachable)
+    world.has_condition(id, ConditionKind::Unreachable)
 }
 
 // ---- attempts ----
 
 #[test]
 fn attempt_is_held_until_next_attempt_or_close() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn(root);
     let runner = RunnerId::new("r0");
     let first = world.thread(id).generation;
     assert!(!world.thread(id).is_held_by(&runner, first), "no runner received it");
@@ -85,8 +73,8 @@ fn each_placement_increments_the_generation() {
         (RestartPolicy::OnLost, true),
     ] {
         for next in ["r0", "r1"] {
-            let mut world = under(policy);
-            let id = world.spawn(world.root());
+            let (mut world, root) = under(policy);
+            let id = world.spawn(root);
             world.dispatch(id);
             let turn = world.thread(id).turn.number();
             if running {
@@ -97,7 +85,7 @@ fn each_placement_increments_the_generation() {
             assert_eq!(world.lose(id), NOTHING, "no runner holds it, so none loses it");
 
             let dispatch = world.dispatch_to(id, &RunnerId::new(next));
-            world.run(&Command::Dispatch(Box::new(dispatch)));
+            world.run(&dispatching(dispatch));
             let thread = world.thread(id);
             assert_eq!(thread.generation, Generation::new(2), "{policy:?}, running: {running}");
             assert_eq!(thread.holder(), Some(&RunnerId::new(next)));
@@ -115,28 +103,22 @@ fn released_program_increments_the_generation() {
         // Its runner stopped the program in the meantime.
         let mut dispatch = world.dispatch_to(id, &RunnerId::new(next));
         dispatch.generation = world.thread(id).next_attempt();
-        assert_eq!(
-            world.run(&Command::Dispatch(Box::new(dispatch))),
-            ["ThreadPlaced", "TurnDispatched"]
-        );
+        assert_eq!(world.run(&dispatching(dispatch)), ["ThreadPlaced", "TurnDispatched"]);
         assert_eq!(world.thread(id).generation, Generation::new(2));
     }
 }
 
 #[test]
 fn new_runner_with_same_name_receives_no_stop() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn_running(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(root);
     world.lose(id);
     world.run(&close(operator(), id));
-    assert_eq!(pending_effect(&world.session, id), Some(PendingEffect::Close));
+    assert_eq!(world.effect(id), Some(PendingEffect::Close));
     world.wind_down();
     world.run(&resume(operator(), id));
     world.run(&send(operator(), id));
-    assert_eq!(
-        pending_effect(&world.session, id),
-        Some(PendingEffect::Turn { last_runner: None })
-    );
+    assert_eq!(world.effect(id), Some(PendingEffect::Turn { last_runner: None }));
 }
 
 // ---- restarts ----
@@ -151,8 +133,8 @@ fn restart(world: &mut World, id: ThreadId, times: usize) {
 
 #[test]
 fn restart_intensity_closes_the_subtree() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn_running(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(root);
     let child = world.spawn_running(id);
     restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
     assert_eq!(world.lose(id), ["CloseRequested"]);
@@ -171,8 +153,8 @@ fn restart_intensity_closes_the_subtree() {
 
 #[test]
 fn old_restarts_do_not_count() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn_running(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(root);
     restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
     world.pass(RESTART_WINDOW);
     restart(&mut world, id, MAX_RESTARTS_IN_WINDOW);
@@ -182,8 +164,8 @@ fn old_restarts_do_not_count() {
 
 #[test]
 fn only_turns_that_ran_count_as_restarts() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn(root);
     for _ in 0..3 * MAX_RESTARTS_IN_WINDOW {
         world.dispatch(id);
         assert_eq!(world.lose(id), ["ThreadPlaced"]);
@@ -196,8 +178,8 @@ fn only_turns_that_ran_count_as_restarts() {
 
 #[test]
 fn turn_repeats_lost_turn_until_it_starts_or_ends() {
-    let mut world = under(RestartPolicy::OnLost);
-    let id = world.spawn_running(world.root());
+    let (mut world, root) = under(RestartPolicy::OnLost);
+    let id = world.spawn_running(root);
     world.lose(id);
     world.dispatch(id);
     assert!(world.thread(id).repeats_turn);
@@ -238,8 +220,8 @@ fn only_dispatched_turns_can_be_unreachable() {
 #[test]
 fn unreachable_ends_with_its_attempt_or_turn() {
     let unreachable = |policy| {
-        let mut world = under(policy);
-        let id = world.spawn_running(world.root());
+        let (mut world, root) = under(policy);
+        let id = world.spawn_running(root);
         let command = out_of_reach(&world, id, true);
         world.run(&command);
         assert!(is_out_of_reach(&world, id));
@@ -270,13 +252,6 @@ fn unreachable_ends_with_its_attempt_or_turn() {
 fn derived_conditions_are_not_recorded() {
     for kind in [ConditionKind::Closing, ConditionKind::NoRunner] {
         let (mut world, id) = World::with_thread_in(Running);
-        let command = Command::SetCondition {
-            thread: id,
-            generation: world.thread(id).generation,
-            kind,
-            active: true,
-            reason: String::from("so it seems"),
-        };
-        assert_eq!(world.run(&command), NOTHING, "{kind:?}");
+        assert_eq!(world.run(&world.condition(id, kind, true)), NOTHING, "{kind:?}");
     }
 }

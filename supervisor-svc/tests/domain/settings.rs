@@ -5,14 +5,14 @@ use supervisor_core::{
     event::{Event, SessionEvent, SettingsChange, Spawned},
     ids::ThreadId,
     rules::orchestration::{due, excerpt},
-    settings::{Budget, EdgeManagement, Limits, LimitsChange, Mode, Orchestration, Settings, WakePolicy},
-    status::{
-        Settled,
-        StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
-    },
+    settings::{Budget, EdgeManagement, Limits, LimitsChange, Mode, Orchestration, WakePolicy},
+    status::StatusKind::{Completed, Errored, Interrupted, PendingInit, Queued, Running},
 };
 
-use crate::world::{NOTHING, World, client_root, interrupt, operator, role, send, settings, settled, text};
+use crate::{
+    budgets::{give, turns},
+    world::{NOTHING, World, changed, completed, interrupt, operator, role, send, settled, text},
+};
 
 fn update(change: SettingsChange) -> Command {
     Command::UpdateSession(Box::new(SettingsUpdate {
@@ -21,32 +21,32 @@ fn update(change: SettingsChange) -> Command {
     }))
 }
 
-fn bound(limits: LimitsChange) -> Command {
+fn bound(change: impl FnOnce(&mut LimitsChange)) -> Command {
+    let mut limits = LimitsChange::default();
+    change(&mut limits);
     Command::UpdateSession(Box::new(SettingsUpdate {
         limits,
         ..SettingsUpdate::default()
     }))
 }
 
+fn slots(max_threads: u32) -> Command {
+    bound(|limits| limits.max_threads = Some(max_threads))
+}
+
 fn pause(paused: bool) -> Command {
-    update(SettingsChange {
-        paused: Some(paused),
-        ..SettingsChange::default()
-    })
+    update(changed(|change| change.paused = Some(paused)))
 }
 
 fn orchestrate(orchestration: Orchestration) -> Command {
-    update(SettingsChange {
-        orchestration: Some(orchestration),
-        ..SettingsChange::default()
-    })
+    update(changed(|change| change.orchestration = Some(orchestration)))
 }
 
 // ---- changing ----
 
 #[test]
 fn unchanged_settings_record_no_event() {
-    let mut world = World::with_slots(2);
+    let (mut world, _) = World::with_slots(2);
     let present = SettingsChange {
         mode: Some(Mode::Implementation),
         budget: Some(Budget::default()),
@@ -58,11 +58,7 @@ fn unchanged_settings_record_no_event() {
         limits: None,
     };
     assert_eq!(world.run(&update(present.clone())), NOTHING);
-    let same = LimitsChange {
-        max_threads: Some(2),
-        ..LimitsChange::default()
-    };
-    assert_eq!(world.run(&bound(same)), NOTHING);
+    assert_eq!(world.run(&slots(2)), NOTHING);
 
     let planning = SettingsChange {
         mode: Some(Mode::Planning),
@@ -72,22 +68,14 @@ fn unchanged_settings_record_no_event() {
     let Event::Session(SessionEvent::Updated(recorded)) = &world.log.last().unwrap().event else {
         panic!("it is the last event");
     };
-    let only_the_mode = SettingsChange {
-        mode: Some(Mode::Planning),
-        ..SettingsChange::default()
-    };
-    assert_eq!(**recorded, only_the_mode);
+    assert_eq!(**recorded, changed(|change| change.mode = Some(Mode::Planning)));
     assert_eq!(world.session.settings.mode, Mode::Planning);
 }
 
 #[test]
 fn limits_change_one_by_one() {
-    let mut world = World::with_slots(2);
-    let deeper = LimitsChange {
-        max_depth: Some(5),
-        ..LimitsChange::default()
-    };
-    world.run(&bound(deeper));
+    let (mut world, _) = World::with_slots(2);
+    world.run(&bound(|limits| limits.max_depth = Some(5)));
     let expected = Limits {
         max_depth: 5,
         max_threads: 2,
@@ -98,23 +86,18 @@ fn limits_change_one_by_one() {
 
 #[test]
 fn changed_slots_admit_queue_and_stop_no_thread() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let first = world.spawn_running(root);
     let queue = [world.enqueue(root), world.enqueue(root)];
-    let slots = |max_threads| LimitsChange {
-        max_threads: Some(max_threads),
-        ..LimitsChange::default()
-    };
     assert_eq!(
-        world.run(&bound(slots(3))),
+        world.run(&slots(3)),
         ["SessionUpdated", "ThreadAdmitted", "ThreadAdmitted"]
     );
     assert!(queue.iter().all(|id| world.status(*id) == PendingInit));
 
     // Three are at work where two may be: whose turn ends gives its slot up, even with input waiting.
     world.lawful = false;
-    assert_eq!(world.run(&bound(slots(2))), ["SessionUpdated"]);
+    assert_eq!(world.run(&slots(2)), ["SessionUpdated"]);
     world.run(&send(operator(), first));
     assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);
     world.begin(queue[0]);
@@ -124,8 +107,7 @@ fn changed_slots_admit_queue_and_stop_no_thread() {
 
 #[test]
 fn closed_session_rejects_changes() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     world.close(root);
     assert_eq!(world.rejection(&pause(true)), "the session is closed");
 }
@@ -134,8 +116,7 @@ fn closed_session_rejects_changes() {
 
 #[test]
 fn unpausing_starts_pending_turns() {
-    let mut world = World::with_slots(2);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(2);
     let runs = world.spawn_running(root);
     world.run(&send(operator(), runs));
     let starts = world.spawn(root);
@@ -157,8 +138,7 @@ fn unpausing_starts_pending_turns() {
 
 #[test]
 fn unpausing_does_not_restart_interrupted_thread() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     world.spawn(root);
     let waits = world.enqueue(root);
     world.run(&interrupt(operator(), waits));
@@ -169,13 +149,6 @@ fn unpausing_does_not_restart_interrupted_thread() {
 
 // ---- automatic orchestration ----
 
-fn says(message: &str) -> Settled {
-    Settled::Completed {
-        message: Some(message.to_owned()),
-        content: None,
-    }
-}
-
 fn auto_turn(thread: ThreadId) -> Command {
     Command::AutoTurn {
         thread,
@@ -185,19 +158,14 @@ fn auto_turn(thread: ThreadId) -> Command {
 
 /// A session in AUTO with an orchestrator whose turn runs.
 fn orchestrated(spawned: Spawned) -> (World, ThreadId) {
-    let settings = Settings {
-        orchestration: Orchestration::Auto,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let root = world.root();
-    let mut spawn = world.wanted(root);
-    spawn.spawned = Spawned {
-        parent: Some(root),
-        input: Some(text("the goal")),
-        ..spawned
-    };
-    let id = world.spawn_as(spawn);
+    let (mut world, root) = World::with_settings(|settings| settings.orchestration = Orchestration::Auto);
+    let id = world.spawn_with(root, |spawn| {
+        spawn.spawned = Spawned {
+            parent: Some(root),
+            input: Some(text("the goal")),
+            ..spawned
+        };
+    });
     world.begin(id);
     (world, id)
 }
@@ -207,7 +175,7 @@ fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
     let (mut world, id) = orchestrated(role("orchestrator"));
     assert!(due(&world.session).is_empty(), "its turn runs");
     for _ in 0..3 {
-        world.end(id, says("one step further"));
+        world.end(id, completed(Some("one step further")));
         assert_eq!(due(&world.session), [id]);
         assert_eq!(World::replay(&world.log), world.session, "a restart finds it so");
         assert_eq!(world.run(&auto_turn(id)), ["InputQueued", "ThreadAdmitted"]);
@@ -219,10 +187,10 @@ fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
 #[test]
 fn auto_loop_ends_at_mark_or_incomplete_turn() {
     for (outcome, goes_on) in [
-        (says("done\nTROUPE_COMPLETE\n"), false),
-        (says("  TROUPE_STALLED  \nI know no way"), false),
-        (says("I shall say TROUPE_COMPLETE when it is done"), true),
-        (says(""), true),
+        (completed(Some("done\nTROUPE_COMPLETE\n")), false),
+        (completed(Some("  TROUPE_STALLED  \nI know no way")), false),
+        (completed(Some("I shall say TROUPE_COMPLETE when it is done")), true),
+        (completed(Some("")), true),
         (settled(Errored), false),
         (settled(Interrupted), false),
     ] {
@@ -244,12 +212,12 @@ fn a_mark_behind_the_excerpt_is_kept() {
 #[test]
 fn only_orchestrators_loop_and_only_in_auto() {
     let (mut world, id) = orchestrated(role("worker"));
-    world.end(id, says("done"));
+    world.end(id, completed(Some("done")));
     assert!(due(&world.session).is_empty());
 
     let (mut world, id) = orchestrated(role("orchestrator"));
     world.run(&orchestrate(Orchestration::Interactive));
-    world.end(id, says("more to do"));
+    world.end(id, completed(Some("more to do")));
     assert!(due(&world.session).is_empty());
     assert_eq!(world.run(&auto_turn(id)), NOTHING);
     world.run(&orchestrate(Orchestration::Auto));
@@ -261,7 +229,7 @@ fn auto_loop_waits_for_descendants_and_mail() {
     // A descendant is running or waiting.
     let (mut world, id) = orchestrated(role("orchestrator"));
     let helper = world.spawn_running(id);
-    world.end(id, says("I wait for the helper"));
+    world.end(id, completed(Some("I wait for the helper")));
     assert_eq!(world.status(helper), Running);
     assert!(due(&world.session).is_empty());
     world.end(helper, settled(Completed));
@@ -275,36 +243,21 @@ fn auto_loop_waits_for_descendants_and_mail() {
     });
     let helper = world.spawn_running(id);
     world.end(helper, settled(Completed));
-    world.end(id, says("let me see"));
+    world.end(id, completed(Some("let me see")));
     assert!(due(&world.session).is_empty());
 }
 
 #[test]
 fn auto_loop_stops_at_pause_budget_and_close() {
     let (mut world, id) = orchestrated(role("orchestrator"));
-    world.end(id, says("more to do"));
+    world.end(id, completed(Some("more to do")));
     world.run(&pause(true));
     assert!(due(&world.session).is_empty());
     world.run(&pause(false));
-    let one_turn = Budget {
-        turns: Some(1),
-        ..Budget::default()
-    };
-    world.run(&Command::UpdateBudget {
-        caller: operator(),
-        target: id,
-        budget: one_turn,
-    });
+    world.run(&give(operator(), id, turns(1)));
     assert!(due(&world.session).is_empty(), "its budget is spent");
-    world.run(&Command::UpdateBudget {
-        caller: operator(),
-        target: id,
-        budget: Budget::default(),
-    });
-    world.run(&bound(LimitsChange {
-        max_threads: Some(1),
-        ..LimitsChange::default()
-    }));
+    world.run(&give(operator(), id, Budget::default()));
+    world.run(&slots(1));
     world.spawn(world.root());
     assert!(due(&world.session).is_empty(), "no slot is free");
 }

@@ -3,15 +3,18 @@
 use supervisor_core::{
     command::{Command, Spawn},
     decide::spawn::{Wanted, WantedRole, admit},
-    event::{SettingsChange, Spawned},
+    event::Spawned,
     ids::{Generation, ThreadId},
     principal::Caller,
     rules::limits,
-    settings::{Limits, OnLimit, Sandbox, Settings},
+    settings::{Limits, OnLimit, Sandbox},
     status::StatusKind,
 };
 
-use crate::world::{World, client_root, close, deny, operator, role_of, run_root, settings, thread_id};
+use crate::world::{
+    NO_SLOT_OF_ONE, OUTSIDE, PAUSED, STALE_TOKEN, TOO_DEEP, World, close, deny, is_closed, is_closing, no_tool,
+    not_found, operator, role_of, run_root, settings, spawning, thread_id,
+};
 
 /// The possible faults of a spawn, in the order in which they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +61,16 @@ fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
         max_open_threads: bound(Fault::TooManyOpen, 2, 100),
         max_total_threads: bound(Fault::TooManyEver, 2, 100),
     };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
-    let root = world.root();
-    let mut lead = world.wanted(root);
-    lead.spawned.alias = String::from("Fox");
-    if has(Fault::NotInSpawnList) {
-        role_of(&mut lead).spawn_list = vec![String::from("scout"), String::from("critic")];
-    }
-    if has(Fault::NoTool) {
-        lead.role_layers = [deny("role \"worker\"", &["spawn_*"])].into();
-    }
-    let lead = world.spawn_as(lead);
+    let (mut world, root) = World::with_settings(|settings| settings.limits = limits);
+    let lead = world.spawn_with(root, |lead| {
+        lead.spawned.alias = String::from("Fox");
+        if has(Fault::NotInSpawnList) {
+            role_of(lead).spawn_list = vec![String::from("scout"), String::from("critic")];
+        }
+        if has(Fault::NoTool) {
+            lead.role_layers = [deny("role \"worker\"", &["spawn_*"])].into();
+        }
+    });
     if has(Fault::Closing) {
         world.run(&close(operator(), lead));
     }
@@ -93,21 +95,19 @@ fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
 
 fn text_of(fault: Fault, lead: ThreadId) -> String {
     match fault {
-        Fault::StaleToken => String::from("missing, malformed or stale token; send \"authorization: Bearer TOKEN\""),
-        Fault::OutsideSubtree => String::from("Not permitted to act on agents outside your subtree."),
-        Fault::NoTool => String::from("tool \"spawn_agent\" is not allowed for agent_type \"worker\""),
-        Fault::Closing => format!("agent with id {lead} is being closed; nothing new can start in it"),
-        Fault::Paused => {
-            String::from("the session is paused; resume it with UpdateSession before spawning or sending input")
-        }
-        Fault::TooDeep => String::from("Agent depth limit reached. Solve the task yourself."),
+        Fault::StaleToken => String::from(STALE_TOKEN),
+        Fault::OutsideSubtree => String::from(OUTSIDE),
+        Fault::NoTool => no_tool("spawn_agent"),
+        Fault::Closing => is_closing(lead),
+        Fault::Paused => String::from(PAUSED),
+        Fault::TooDeep => String::from(TOO_DEEP),
         Fault::NotInSpawnList => {
             String::from("agent_type \"worker\" may not spawn \"helper\"; its spawn_list allows: scout, critic")
         }
         Fault::AliasTaken => format!("alias \"fOX\" is already in use by agent {lead}; choose another"),
         Fault::TooManyEver => String::from("total agent thread limit reached (max 2); open a new session"),
         Fault::TooManyOpen => String::from("open agent thread limit reached (max 2); close agents that are done"),
-        Fault::NoSlot => String::from("agent thread limit reached (max 1)"),
+        Fault::NoSlot => String::from(NO_SLOT_OF_ONE),
         Fault::BadPattern => String::from(
             "tool policy: deny_list of role \"helper\": a tool pattern is empty (\"\"); remove it or name a tool",
         ),
@@ -136,11 +136,11 @@ fn first_failing_check_decides_the_error() {
                 "{fault:?} is detected after the call to the registry"
             );
         }
-        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), expected);
+        assert_eq!(world.rejection(&spawning(spawn)), expected);
     }
     let (mut world, lead, spawn) = faulty(&[]);
     let child = spawn.id;
-    assert_eq!(world.run(&Command::Spawn(Box::new(spawn))), ["ThreadSpawned"]);
+    assert_eq!(world.run(&spawning(spawn)), ["ThreadSpawned"]);
     assert_eq!(world.thread(child).spawned.parent, Some(lead));
 }
 
@@ -148,79 +148,54 @@ fn first_failing_check_decides_the_error() {
 fn each_check_has_its_own_error() {
     for fault in FAULTS {
         let (mut world, lead, spawn) = faulty(&[fault]);
-        assert_eq!(world.rejection(&Command::Spawn(Box::new(spawn))), text_of(fault, lead));
+        assert_eq!(world.rejection(&spawning(spawn)), text_of(fault, lead));
     }
 }
 
 #[test]
 fn operator_error_names_unknown_parent() {
     let (mut world, closed) = World::with_thread_in(StatusKind::Shutdown);
-    let spawn = world.wanted(closed);
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
-        format!("agent with id {closed} is closed")
-    );
     let missing = thread_id(999);
-    let spawn = world.wanted(missing);
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
-        format!("agent with id {missing} not found")
-    );
+    for (parent, rejection) in [(closed, is_closed(closed)), (missing, not_found(missing))] {
+        let spawn = spawning(world.wanted(parent));
+        assert_eq!(world.rejection(&spawn), rejection);
+    }
 }
 
 #[test]
 fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
-    let mut world = World::with_slots(2);
-    let lead = world.spawn(world.root());
+    let (mut world, root) = World::with_slots(2);
+    let lead = world.spawn(root);
     let helper = world.spawn(lead);
     assert!(!limits::may_spawn(&world.session, world.thread(helper)));
     assert!(limits::may_spawn(&world.session, world.thread(lead)));
-    let mut spawn = world.wanted(helper);
-    spawn.caller = world.caller(helper);
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
-        "Agent depth limit reached. Solve the task yourself."
-    );
-    let mut spawn = world.wanted(lead);
-    spawn.caller = world.caller(lead);
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
-        "agent thread limit reached (max 2)"
-    );
+    for (parent, rejection) in [(helper, TOO_DEEP), (lead, "agent thread limit reached (max 2)")] {
+        let spawn = spawning(world.wanted_by(parent));
+        assert_eq!(world.rejection(&spawn), rejection);
+    }
 }
 
 #[test]
 fn a_root_may_be_all_that_a_session_has() {
-    let limits = Limits {
-        max_depth: 0,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
-    let spawn = world.wanted(world.root());
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
-        "Agent depth limit reached. Solve the task yourself."
-    );
+    let (mut world, root) = World::with_settings(|settings| settings.limits.max_depth = 0);
+    let spawn = world.wanted(root);
+    assert_eq!(world.rejection(&spawning(spawn)), TOO_DEEP);
 }
 
 /// A session with a thread that may spawn these roles only.
 fn gated(spawn_list: &[&str]) -> (World, ThreadId) {
-    let limits = Limits {
-        max_depth: 3,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
-    let mut lead = world.wanted(world.root());
-    role_of(&mut lead).agent_type = String::from("lead");
-    role_of(&mut lead).spawn_list = spawn_list.iter().map(|name| (*name).to_owned()).collect();
-    let lead = world.spawn_as(lead);
+    let (mut world, root) = World::with_settings(|settings| settings.limits.max_depth = 3);
+    let lead = world.spawn_with(root, |lead| {
+        role_of(lead).agent_type = String::from("lead");
+        role_of(lead).spawn_list = spawn_list.iter().map(|name| (*name).to_owned()).collect();
+    });
     (world, lead)
 }
 
 fn by(caller: Caller, agent_type: &str, mut spawn: Spawn) -> Command {
     spawn.caller = caller;
     role_of(&mut spawn).agent_type = agent_type.to_owned();
-    Command::Spawn(Box::new(spawn))
+    spawning(spawn)
 }
 
 #[test]
@@ -261,11 +236,11 @@ fn spawn_list_also_binds_children() {
 
 #[test]
 fn depth_status_and_rights_are_decided_at_the_commit() {
-    let mut world = World::with_slots(2);
-    let mut lead = world.wanted(world.root());
-    lead.spawned.sandbox = Sandbox::WorkspaceWrite;
-    lead.role_layers = [deny("role \"lead\"", &["web_search"])].into();
-    let lead = world.spawn_as(lead);
+    let (mut world, root) = World::with_slots(2);
+    let lead = world.spawn_with(root, |lead| {
+        lead.spawned.sandbox = Sandbox::WorkspaceWrite;
+        lead.role_layers = [deny("role \"lead\"", &["web_search"])].into();
+    });
 
     let mut helper = world.wanted(lead);
     // Claims of a caller other than the role do not count.
@@ -293,14 +268,10 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
 
 #[test]
 fn without_a_slot_a_spawn_is_refused_or_queued() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     world.spawn(root);
     let mut spawn = world.wanted(root);
-    assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn.clone()))),
-        "agent thread limit reached (max 1)"
-    );
+    assert_eq!(world.rejection(&spawning(spawn.clone())), NO_SLOT_OF_ONE);
     spawn.on_limit = OnLimit::Queue;
     let queued = world.spawn_as(spawn);
     assert_eq!(world.status(queued), StatusKind::Queued);
@@ -310,13 +281,8 @@ fn without_a_slot_a_spawn_is_refused_or_queued() {
 
 #[test]
 fn the_root_holds_no_slot() {
-    let settings = Settings {
-        limits: Limits {
-            max_threads: 1,
-            ..Limits::default()
-        },
-        ..settings()
-    };
+    let mut settings = settings();
+    settings.limits.max_threads = 1;
     let mut world = World::open(settings, run_root());
     let root = world.root();
     world.begin(root);
@@ -327,8 +293,7 @@ fn the_root_holds_no_slot() {
 
 #[test]
 fn registry_rejection_is_one_event_without_thread() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
+    let (mut world, root) = World::with_slots(1);
     let command = Command::FailSpawn {
         parent: root,
         agent_type: String::from("worke"),
@@ -342,37 +307,17 @@ fn registry_rejection_is_one_event_without_thread() {
 
 #[test]
 fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
-    let limits = Limits {
-        max_open_threads: 2,
-        max_total_threads: 3,
-        ..Limits::default()
-    };
-    let mut world = World::open(Settings { limits, ..settings() }, client_root());
-    let root = world.root();
+    let (mut world, root) = World::with_settings(|settings| {
+        settings.limits.max_open_threads = 2;
+        settings.limits.max_total_threads = 3;
+    });
     for _ in 0..2 {
         let child = world.spawn(root);
         world.close(child);
     }
     let spawn = world.wanted(root);
     assert_eq!(
-        world.rejection(&Command::Spawn(Box::new(spawn))),
+        world.rejection(&spawning(spawn)),
         "total agent thread limit reached (max 3); open a new session"
     );
-}
-
-#[test]
-fn more_slots_let_the_queue_in() {
-    let mut world = World::with_slots(1);
-    let root = world.root();
-    world.spawn(root);
-    let queued = world.enqueue(root);
-    let limits = Limits {
-        max_threads: 2,
-        ..world.session.settings.limits
-    };
-    world.update(SettingsChange {
-        limits: Some(limits),
-        ..SettingsChange::default()
-    });
-    assert_eq!(world.status(queued), StatusKind::PendingInit);
 }

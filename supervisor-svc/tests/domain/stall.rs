@@ -7,24 +7,20 @@ use supervisor_core::{
     event::{ConditionKind, OutputDigests},
     ids::{Digest, ThreadId},
     rules::stall::{is_report_expected, repeated_after, stalled_by},
-    settings::{RestartPolicy, Settings, StallRule},
+    settings::{RestartPolicy, StallRule},
     state::thread::Repeated,
     status::StatusKind::{self, Completed, Errored, Interrupted, PendingInit, Running, Shutdown},
 };
 
-use crate::world::{NOTHING, World, client_root, ended, operator, resume, send, settings, settled};
+use crate::world::{NOTHING, World, ended, operator, resume, send, settled};
 
 fn world_with(repeats: u32, restart_policy: RestartPolicy) -> (World, ThreadId) {
-    let settings = Settings {
-        stall: StallRule {
-            repeats,
-            silence: Duration::from_secs(60),
-        },
-        restart_policy,
-        ..settings()
-    };
-    let mut world = World::open(settings, client_root());
-    let id = world.spawn(world.root());
+    let (mut world, root) = World::with_settings(|settings| {
+        settings.stall.repeats = repeats;
+        settings.stall.silence = Duration::from_secs(60);
+        settings.restart_policy = restart_policy;
+    });
+    let id = world.spawn(root);
     (world, id)
 }
 
@@ -51,46 +47,29 @@ fn digest(byte: u8) -> Digest {
 }
 
 fn silence(world: &World, id: ThreadId, active: bool) -> Command {
-    Command::SetCondition {
-        thread: id,
-        generation: world.thread(id).generation,
-        kind: ConditionKind::Stalled,
-        active,
-        reason: String::from("nothing was heard of it for 60s"),
-    }
+    world.condition(id, ConditionKind::Stalled, active)
 }
 
 fn stalls(world: &World, id: ThreadId) -> bool {
-    world.thread(id).conditions.contains_key(&ConditionKind::Stalled)
+    world.has_condition(id, ConditionKind::Stalled)
 }
 
 // ---- repetition ----
 
 #[test]
 fn equal_outputs_in_a_row_are_a_stall() {
+    let [one, two, none] = [Some(1), Some(2), None].map(|output| (Completed, output));
     for (repeats, turns, expected) in [
-        (3, vec![(Completed, Some(1)); 2], false),
-        (3, vec![(Completed, Some(1)); 3], true),
-        (3, vec![(Completed, Some(1)); 5], true),
-        (2, vec![(Completed, Some(1)); 2], true),
-        (0, vec![(Completed, Some(1)); 9], false),
-        (3, vec![(Completed, None); 9], false),
+        (3, vec![one; 2], false),
+        (3, vec![one; 3], true),
+        (3, vec![one; 5], true),
+        (2, vec![one; 2], true),
+        (0, vec![one; 9], false),
+        (3, vec![none; 9], false),
         // Any other event in between restarts the count.
-        (
-            2,
-            vec![(Completed, Some(1)), (Completed, Some(2)), (Completed, Some(1))],
-            false,
-        ),
-        (
-            2,
-            vec![(Completed, Some(1)), (Completed, None), (Completed, Some(1))],
-            false,
-        ),
-        (
-            2,
-            vec![(Completed, Some(1)), (Interrupted, Some(1)), (Completed, Some(1))],
-            false,
-        ),
+        (2, vec![one, two, one], false),
+        (2, vec![one, none, one], false),
+        (2, vec![one, (Interrupted, Some(1)), one], false),
         (2, vec![(Errored, Some(1)); 9], false),
     ] {
         let (mut world, id) = world_with(repeats, RestartPolicy::Never);
@@ -145,8 +124,7 @@ fn repetition_stall_is_recorded_once_until_output_differs() {
 fn thread_with_next_turn_at_once_can_stall() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     world.run(&send(operator(), id));
     assert_eq!(
         end(&mut world, id, Completed, Some(1)),
@@ -213,8 +191,7 @@ fn silence_ends_with_message_turn_or_attempt() {
 fn silence_may_pass_into_repetition() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
-    world.run(&send(operator(), id));
-    world.begin(id);
+    world.next_turn(id);
     let command = silence(&world, id, true);
     world.run(&command);
     assert_eq!(
@@ -233,14 +210,7 @@ fn waiting_thread_may_be_silent() {
     assert!(!is_report_expected(&world.session, world.thread(id)), "for others");
     world.end_wait(wait);
     assert!(is_report_expected(&world.session, world.thread(id)));
-    let asks = Command::SetCondition {
-        thread: id,
-        generation: world.thread(id).generation,
-        kind: ConditionKind::AwaitingToolApproval,
-        active: true,
-        reason: String::from("exec_command"),
-    };
-    world.run(&asks);
+    world.run(&world.condition(id, ConditionKind::AwaitingToolApproval, true));
     assert!(!is_report_expected(&world.session, world.thread(id)), "for an operator");
 }
 

@@ -41,15 +41,18 @@ fn approval() -> ApprovalId {
     "018f3c5a-0000-8000-8000-000000000001".parse().unwrap()
 }
 
-fn details() -> CallDetails {
+fn request_approval(thread: ThreadId) -> Command {
     let digest = Digest::of(b"make");
-    CallDetails {
+    let content = ContentRef {
         digest,
-        content: ContentRef {
-            digest,
-            size: 4,
-            preview: String::new(),
-        },
+        size: 4,
+        preview: String::new(),
+    };
+    Command::RequestToolApproval {
+        thread,
+        approval: approval(),
+        subject: String::from("Tool call: exec_command make"),
+        call: CallDetails { digest, content },
     }
 }
 
@@ -62,6 +65,15 @@ fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> 
         docs_only: false,
         approval: approval(),
     }
+}
+
+/// Decides a call of a tool that has its name in Claude Code.
+fn decide_for_claude(world: &World, id: ThreadId, tool: &str) -> ToolVerdict {
+    let call = ToolCall {
+        native: NativeTools::CLAUDE,
+        ..call(tool, &[], false)
+    };
+    decide(&world.session, world.thread(id), &call)
 }
 
 #[test]
@@ -173,13 +185,7 @@ fn the_docs_are_those_of_the_repository() {
 #[test]
 fn a_native_name_is_judged_by_what_it_stands_for() {
     let (world, id) = world(Mode::Planning, Sandbox::WorkspaceWrite, &[]);
-    let decided = |tool| {
-        let call = ToolCall {
-            native: NativeTools::CLAUDE,
-            ..call(tool, &[], false)
-        };
-        decide(&world.session, world.thread(id), &call)
-    };
+    let decided = |tool| decide_for_claude(&world, id, tool);
     assert_eq!(decided("Read"), ToolVerdict::Allowed);
     assert_eq!(
         decided("Edit"),
@@ -193,13 +199,7 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
 fn either_tool_name_requires_approval() {
     for pattern in ["Bash", "exec_command", "Ba*", "exec_*"] {
         let (world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[pattern]);
-        let decided = |tool| {
-            let call = ToolCall {
-                native: NativeTools::CLAUDE,
-                ..call(tool, &[], false)
-            };
-            decide(&world.session, world.thread(id), &call)
-        };
+        let decided = |tool| decide_for_claude(&world, id, tool);
         assert_eq!(decided("Bash"), ToolVerdict::NeedsApproval, "{pattern}");
         assert_eq!(decided("Read"), ToolVerdict::Allowed, "{pattern}");
     }
@@ -221,13 +221,7 @@ fn a_change_of_mode_binds_the_next_call() {
     let paths = [String::from("/project/src/a.rs")];
     let verdict = |world: &World| decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
     assert_eq!(verdict(&world), ToolVerdict::Allowed);
-    let change = supervisor_core::event::SettingsChange {
-        mode: Some(Mode::Planning),
-        ..Default::default()
-    };
-    world.append(Event::Session(supervisor_core::event::SessionEvent::Updated(Box::new(
-        change,
-    ))));
+    world.update(|change| change.mode = Some(Mode::Planning));
     assert!(matches!(verdict(&world), ToolVerdict::Denied(_)));
 }
 
@@ -238,19 +232,9 @@ fn a_call_that_needs_an_operator_asks_once_and_waits() {
     assert_eq!(verdict(&world, "read_file"), ToolVerdict::Allowed);
     assert_eq!(verdict(&world, "exec_command"), ToolVerdict::NeedsApproval);
 
-    let ask = Command::RequestToolApproval {
-        thread: id,
-        approval: approval(),
-        subject: String::from("Tool call: exec_command make"),
-        call: details(),
-    };
+    let ask = request_approval(id);
     assert_eq!(world.run(&ask), ["ApprovalRequested", "ConditionChanged"]);
-    assert!(
-        world
-            .thread(id)
-            .conditions
-            .contains_key(&ConditionKind::AwaitingToolApproval)
-    );
+    assert!(world.has_condition(id, ConditionKind::AwaitingToolApproval));
     assert_eq!(verdict(&world, "exec_command"), ToolVerdict::Waiting);
     assert_eq!(world.run(&ask), NOTHING, "one call asks once");
     assert_eq!(world.status(id), StatusKind::Running, "it keeps its slot");
@@ -263,12 +247,7 @@ fn denial_contains_the_given_reason() {
         ("too late", "an operator denied the call: too late"),
     ] {
         let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &["exec_*"]);
-        world.run(&Command::RequestToolApproval {
-            thread: id,
-            approval: approval(),
-            subject: String::from("Tool call: exec_command make"),
-            call: details(),
-        });
+        world.run(&request_approval(id));
         world.run(&Command::ResolveApproval {
             approval: approval(),
             grant: false,

@@ -3,28 +3,20 @@
 use supervisor_core::{
     ids::ThreadId,
     rules::limits::{active, slot_for_newcomer},
-    settings::{Limits, RestartPolicy, Settings},
+    settings::RestartPolicy,
     status::StatusKind::{Completed, PendingInit, Queued, Running},
 };
 
-use crate::world::{World, client_root, operator, send, settings, settled};
+use crate::world::{World, operator, send, settled};
 
 /// A session with so many slots in which more threads than that may be active for a while, which the laws of other
 /// histories exclude.
 fn world(max_threads: u32) -> World {
-    let limits = Limits {
-        max_threads,
-        max_depth: 9,
-        ..Limits::default()
-    };
-    let mut world = World::open(
-        Settings {
-            limits,
-            restart_policy: RestartPolicy::OnLost,
-            ..settings()
-        },
-        client_root(),
-    );
+    let (mut world, _) = World::with_settings(|settings| {
+        settings.limits.max_threads = max_threads;
+        settings.limits.max_depth = 9;
+        settings.restart_policy = RestartPolicy::OnLost;
+    });
     world.lawful = false;
     world
 }

@@ -9,8 +9,8 @@ use supervisor_core::{
     decide::{decide, follow_ups},
     effect::{PendingEffect, pending_effect},
     event::{
-        ApprovalKind, CloseCause, Dialect, Edge, Event, OutputDigests, PromptExtent, Recorded, Role, Scope,
-        SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
+        ApprovalKind, CloseCause, ConditionKind, Dialect, Edge, Event, OutputDigests, PromptExtent, Recorded, Role,
+        Scope, SessionEvent, SettingsChange, Spawned, TemplateSource, ThreadEvent,
     },
     evolve::{evolve, open},
     ids::{ApprovalId, Digest, ReportSequence, RunnerId, Sequence, SessionId, ThreadId, Turn, WaitId},
@@ -20,7 +20,7 @@ use supervisor_core::{
         approval::APPROVAL_TIMEOUT,
         cascade::{CASCADE_DEADLINE, next_ready, ready_leaves},
     },
-    settings::{Limits, OnLimit, Sandbox, Settings, Urgency, Usage},
+    settings::{OnLimit, Sandbox, Settings, SlotRelease, Urgency, Usage},
     state::{session::Session, thread::Thread, wait::Wait},
     status::{Settled, StatusKind},
     time::UnixMillis,
@@ -70,20 +70,32 @@ impl World {
         world
     }
 
-    /// A session whose client executes the root, with room for `max_threads` others at a time.
-    pub fn with_slots(max_threads: u32) -> Self {
-        let limits = Limits {
-            max_threads,
-            ..Limits::default()
-        };
-        Self::open(Settings { limits, ..settings() }, client_root())
+    /// A session whose client executes the root, with changed settings, and its root.
+    pub fn with_settings(change: impl FnOnce(&mut Settings)) -> (Self, ThreadId) {
+        let mut settings = settings();
+        change(&mut settings);
+        let world = Self::open(settings, client_root());
+        let root = world.root();
+        (world, root)
+    }
+
+    /// The same with room for `max_threads` others at a time.
+    pub fn with_slots(max_threads: u32) -> (Self, ThreadId) {
+        Self::with_settings(|settings| settings.limits.max_threads = max_threads)
+    }
+
+    /// A session with one slot, which a settled thread keeps until it is closed.
+    pub fn with_one_kept_slot() -> (Self, ThreadId) {
+        Self::with_settings(|settings| {
+            settings.limits.max_threads = 1;
+            settings.slot_release = SlotRelease::Close;
+        })
     }
 
     /// A session with a thread in a status, and room for one at a time. The thread has its slot if its status needs
     /// one.
     pub fn with_thread_in(kind: StatusKind) -> (Self, ThreadId) {
-        let mut world = Self::with_slots(1);
-        let root = world.root();
+        let (mut world, root) = Self::with_slots(1);
         let id = match kind {
             StatusKind::Queued => {
                 world.spawn(root);
@@ -237,16 +249,14 @@ impl World {
     }
 
     /// Changes settings as UpdateSession does.
-    pub fn update(&mut self, change: SettingsChange) {
+    pub fn update(&mut self, change: impl FnOnce(&mut SettingsChange)) {
+        let change = changed(change);
         self.append(Event::Session(SessionEvent::Updated(Box::new(change))));
         self.follow_up();
     }
 
     pub fn pause(&mut self, paused: bool) {
-        self.update(SettingsChange {
-            paused: Some(paused),
-            ..SettingsChange::default()
-        });
+        self.update(|change| change.paused = Some(paused));
     }
 
     /// Carries out a command that is not refused; answers the names of all events that it brought about.
@@ -298,6 +308,14 @@ impl World {
         }
     }
 
+    pub fn effect(&self, id: ThreadId) -> Option<PendingEffect> {
+        pending_effect(&self.session, id)
+    }
+
+    pub fn has_condition(&self, id: ThreadId, kind: ConditionKind) -> bool {
+        self.thread(id).conditions.contains_key(&kind)
+    }
+
     /// The numbers of the inputs that wait for a turn.
     pub fn waiting_inputs(&self, id: ThreadId) -> Vec<u32> {
         let inputs = &self.thread(id).pending_inputs;
@@ -308,6 +326,15 @@ impl World {
 // ---- commands ----
 
 impl World {
+    /// A spawn by the parent itself, ready to be changed.
+    pub fn wanted_by(&mut self, parent: ThreadId) -> Spawn {
+        let caller = self.caller(parent);
+        Spawn {
+            caller,
+            ..self.wanted(parent)
+        }
+    }
+
     /// A spawn by an operator, ready to be changed.
     pub fn wanted(&mut self, parent: ThreadId) -> Spawn {
         Spawn {
@@ -331,9 +358,15 @@ impl World {
         self.spawn_as(spawn)
     }
 
+    /// Spawns a thread as its parent does.
+    pub fn spawn_by(&mut self, parent: ThreadId) -> ThreadId {
+        let spawn = self.wanted_by(parent);
+        self.spawn_as(spawn)
+    }
+
     pub fn spawn_as(&mut self, spawn: Spawn) -> ThreadId {
         let id = spawn.id;
-        self.run(&Command::Spawn(Box::new(spawn)));
+        self.run(&spawning(spawn));
         id
     }
 
@@ -361,7 +394,7 @@ impl World {
     pub fn dispatch(&mut self, id: ThreadId) {
         let last = self.thread(id).runner.clone();
         let dispatch = self.dispatch_to(id, &last.unwrap_or_else(|| RunnerId::new("r0")));
-        let events = self.run(&Command::Dispatch(Box::new(dispatch)));
+        let events = self.run(&dispatching(dispatch));
         assert_eq!(events.last(), Some(&"TurnDispatched"));
     }
 
@@ -391,9 +424,15 @@ impl World {
         assert_eq!(self.report(id, Report::TurnStarted { turn }), ["TurnStarted"]);
     }
 
+    /// Gives a settled thread input and starts its next turn.
+    pub fn next_turn(&mut self, id: ThreadId) {
+        self.run(&send(operator(), id));
+        self.begin(id);
+    }
+
     /// Performs the next step of a thread's turn: dispatch, start or end. Returns whether there was one.
     pub fn advance(&mut self, id: ThreadId) -> bool {
-        match pending_effect(&self.session, id) {
+        match self.effect(id) {
             Some(PendingEffect::Turn { .. }) => self.dispatch(id),
             Some(PendingEffect::Start { turn, .. }) => {
                 self.report(id, Report::TurnStarted { turn });
@@ -434,12 +473,27 @@ impl World {
     }
 
     pub fn lose(&mut self, id: ThreadId) -> Vec<&'static str> {
-        let generation = self.thread(id).generation;
-        self.run(&Command::LoseRunner {
+        self.run(&self.loss(id))
+    }
+
+    /// The loss of the runner of the present attempt.
+    pub fn loss(&self, id: ThreadId) -> Command {
+        Command::LoseRunner {
             thread: id,
-            generation,
+            generation: self.thread(id).generation,
             reason: String::from("runner r0 was lost"),
-        })
+        }
+    }
+
+    /// A condition of the present attempt begins or ends.
+    pub fn condition(&self, id: ThreadId, kind: ConditionKind, active: bool) -> Command {
+        Command::SetCondition {
+            thread: id,
+            generation: self.thread(id).generation,
+            kind,
+            active,
+            reason: String::from("so it is"),
+        }
     }
 
     /// Closes a subtree to the end.
@@ -475,7 +529,7 @@ impl World {
 
     /// The word that a fenced thread may be closed: its runner's, if it has one.
     pub fn stop(&self, id: ThreadId) -> Option<Command> {
-        match pending_effect(&self.session, id)? {
+        match self.effect(id)? {
             PendingEffect::Stop { .. } => Some(self.says(id, stopped())),
             PendingEffect::Close => Some(Command::FinishClose {
                 thread: id,
@@ -487,6 +541,14 @@ impl World {
             | PendingEffect::Steer { .. } => None,
         }
     }
+}
+
+pub fn spawning(spawn: Spawn) -> Command {
+    Command::Spawn(Box::new(spawn))
+}
+
+pub fn dispatching(dispatch: Dispatch) -> Command {
+    Command::Dispatch(Box::new(dispatch))
 }
 
 pub fn send(caller: Caller, target: ThreadId) -> Command {
@@ -546,6 +608,30 @@ pub fn note(caller: Caller, target: ThreadId, note: &str) -> Command {
     }
 }
 
+// ---- texts of rejections ----
+
+pub const OUTSIDE: &str = "Not permitted to act on agents outside your subtree.";
+pub const STALE_TOKEN: &str = "missing, malformed or stale token; send \"authorization: Bearer TOKEN\"";
+pub const PAUSED: &str = "the session is paused; resume it with UpdateSession before spawning or sending input";
+pub const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
+pub const NO_SLOT_OF_ONE: &str = "agent thread limit reached (max 1)";
+
+pub fn not_found(id: ThreadId) -> String {
+    format!("agent with id {id} not found")
+}
+
+pub fn is_closed(id: ThreadId) -> String {
+    format!("agent with id {id} is closed")
+}
+
+pub fn is_closing(id: ThreadId) -> String {
+    format!("agent with id {id} is being closed; nothing new can start in it")
+}
+
+pub fn no_tool(tool: &str) -> String {
+    format!("tool \"{tool}\" is not allowed for agent_type \"worker\"")
+}
+
 // ---- values ----
 
 pub fn operator() -> Caller {
@@ -571,10 +657,7 @@ pub fn text(words: &str) -> ContentRef {
 
 pub fn settled(kind: StatusKind) -> Settled {
     match kind {
-        StatusKind::Completed => Settled::Completed {
-            message: Some(String::from("done")),
-            content: None,
-        },
+        StatusKind::Completed => completed(Some("done")),
         StatusKind::Errored => Settled::Errored {
             message: String::from("it broke"),
             content: None,
@@ -583,6 +666,13 @@ pub fn settled(kind: StatusKind) -> Settled {
             reason: String::from("enough"),
         },
         other => panic!("{other} is no way to settle and stay open"),
+    }
+}
+
+pub fn completed(message: Option<&str>) -> Settled {
+    Settled::Completed {
+        message: message.map(str::to_owned),
+        content: None,
     }
 }
 
@@ -621,6 +711,13 @@ pub fn deny(origin: &str, patterns: &[&str]) -> Layer {
         allow: Vec::new(),
         deny: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
     }
+}
+
+/// A change of these settings and no others.
+pub fn changed(change: impl FnOnce(&mut SettingsChange)) -> SettingsChange {
+    let mut changed = SettingsChange::default();
+    change(&mut changed);
+    changed
 }
 
 pub fn settings() -> Settings {

@@ -75,6 +75,9 @@ const MAX_PAYLOAD: usize = 16_384;
 /// How much of a flood is sent: many times what any bound allows.
 const FLOOD: u32 = 2_000;
 
+/// A method that is open to operators alone.
+const LIST_AGENTS: &str = "/troupe.registry.v1.AgentRegistryService/ListAgents";
+
 /// An empty message of gRPC: not compressed, of no length.
 const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
@@ -198,6 +201,13 @@ impl Peer {
         within("a frame or the end", receiving).await
     }
 
+    /// Why the server ends a connection that sends these bytes.
+    async fn ended_after(at: SocketAddr, bytes: &[u8]) -> Option<u32> {
+        let mut peer = Self::greet(at).await;
+        peer.send(bytes).await;
+        peer.ended().await
+    }
+
     /// Why the server ends the connection, in the frame that says so; `None`: without one.
     async fn ended(&mut self) -> Option<u32> {
         let mut reason = None;
@@ -291,8 +301,10 @@ async fn list_agents(at: SocketAddr) {
     answer.unwrap();
 }
 
-/// Where a registry serves that has these bounds.
-async fn registry_within(limits: ServeLimits) -> SocketAddr {
+/// Where a registry serves whose bounds have this change.
+async fn registry_with(change: impl FnOnce(&mut ServeLimits)) -> SocketAddr {
+    let mut limits = ServeLimits::default();
+    change(&mut limits);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let registry = Registry::open(Config::default()).unwrap();
@@ -315,30 +327,28 @@ async fn a_malformed_frame_ends_its_connection() {
     ]
     .concat();
     let promise = [&2_u32.to_be_bytes()[..], &health()].concat();
+    let protocol: &[u32] = &[PROTOCOL_ERROR];
     // Where two codes are named, the RFC has the first one, and the HTTP/2 library of the services says the other.
+    let size_or_protocol: &[u32] = &[FRAME_SIZE_ERROR, PROTOCOL_ERROR];
     let malformed: &[(&str, Vec<u8>, &[u32])] = &[
-        (
-            "data of no stream",
-            frame(DATA, NONE, CONNECTION, b"x"),
-            &[PROTOCOL_ERROR],
-        ),
+        ("data of no stream", frame(DATA, NONE, CONNECTION, b"x"), protocol),
         (
             "data of a stream that was not opened",
             frame(DATA, NONE, FIRST, b"x"),
-            &[PROTOCOL_ERROR],
+            protocol,
         ),
         (
             "a payload over the bound",
             frame(DATA, NONE, FIRST, &[0; MAX_PAYLOAD + 1]),
             &[FRAME_SIZE_ERROR],
         ),
-        ("a stream of the server's", begin(2), &[PROTOCOL_ERROR]),
+        ("a stream of the server's", begin(2), protocol),
         (
             "fields that nothing began",
             frame(CONTINUATION, END_HEADERS, FIRST, &health()),
-            &[PROTOCOL_ERROR],
+            protocol,
         ),
-        ("another frame between fields", interrupted, &[PROTOCOL_ERROR]),
+        ("another frame between fields", interrupted, protocol),
         (
             "fields that mean nothing",
             frame(HEADERS, END_HEADERS, FIRST, &[0x80]),
@@ -347,42 +357,26 @@ async fn a_malformed_frame_ends_its_connection() {
         (
             "a reset of a stream that was not opened",
             frame(RST_STREAM, NONE, FIRST, &CANCEL.to_be_bytes()),
-            &[PROTOCOL_ERROR],
+            protocol,
         ),
         (
             "half a setting",
             frame(SETTINGS, NONE, CONNECTION, &[0; 3]),
-            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+            size_or_protocol,
         ),
-        (
-            "settings of a stream",
-            frame(SETTINGS, NONE, FIRST, &[]),
-            &[PROTOCOL_ERROR],
-        ),
+        ("settings of a stream", frame(SETTINGS, NONE, FIRST, &[]), protocol),
         (
             "a window that is too large",
             setting(INITIAL_WINDOW_SIZE, 1 << 31),
             &[FLOW_CONTROL_ERROR, PROTOCOL_ERROR],
         ),
-        (
-            "frames that are too small",
-            setting(MAX_FRAME_SIZE, 1),
-            &[PROTOCOL_ERROR],
-        ),
-        (
-            "a push",
-            frame(PUSH_PROMISE, END_HEADERS, FIRST, &promise),
-            &[PROTOCOL_ERROR],
-        ),
-        (
-            "half a ping",
-            frame(PING, NONE, CONNECTION, &[0; 4]),
-            &[FRAME_SIZE_ERROR, PROTOCOL_ERROR],
-        ),
+        ("frames that are too small", setting(MAX_FRAME_SIZE, 1), protocol),
+        ("a push", frame(PUSH_PROMISE, END_HEADERS, FIRST, &promise), protocol),
+        ("half a ping", frame(PING, NONE, CONNECTION, &[0; 4]), size_or_protocol),
         (
             "a window that grows by nothing",
             frame(WINDOW_UPDATE, NONE, CONNECTION, &[0; 4]),
-            &[PROTOCOL_ERROR],
+            protocol,
         ),
         (
             "a window that grows over the bound",
@@ -393,12 +387,7 @@ async fn a_malformed_frame_ends_its_connection() {
     let cluster = TestCluster::start().await;
     for at in cluster.services() {
         for (what, bytes, reasons) in malformed {
-            let ended = async {
-                let mut peer = Peer::greet(at).await;
-                peer.send(bytes).await;
-                peer.ended().await
-            };
-            let reason = cluster.beside(ended).await;
+            let reason = cluster.beside(Peer::ended_after(at, bytes)).await;
             let is_named = reason.is_some_and(|reason| reasons.contains(&reason));
             assert!(is_named, "{what}: {reason:?}");
         }
@@ -447,12 +436,7 @@ async fn a_flood_ends_its_connection() {
     let cluster = TestCluster::start().await;
     for at in cluster.services() {
         for (what, bytes) in &floods {
-            let ended = async {
-                let mut peer = Peer::greet(at).await;
-                peer.send(bytes).await;
-                peer.ended().await
-            };
-            let reason = cluster.beside(ended).await;
+            let reason = cluster.beside(Peer::ended_after(at, bytes)).await;
             assert_eq!(reason, Some(ENHANCE_YOUR_CALM), "{what}");
         }
     }
@@ -591,11 +575,7 @@ async fn unauthenticated_streams_are_limited_but_calls_work() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_connection_gets_goaway_and_finishes_its_calls() {
-    let limits = ServeLimits {
-        max_connection_age: Some(Duration::from_secs(1)),
-        ..ServeLimits::default()
-    };
-    let at = registry_within(limits).await;
+    let at = registry_with(|limits| limits.max_connection_age = Some(Duration::from_secs(1))).await;
     let mut old = Peer::greet(at).await;
     old.send(&begin(FIRST)).await;
     let reason = loop {
@@ -617,12 +597,11 @@ async fn old_connection_gets_goaway_and_finishes_its_calls() {
 async fn connection_without_ping_responses_is_closed() {
     /// How many answers show that a connection lives on.
     const PINGS: usize = 5;
-    let limits = ServeLimits {
-        keepalive_interval: Duration::from_millis(20),
-        keepalive_timeout: Duration::from_secs(2),
-        ..ServeLimits::default()
-    };
-    let at = registry_within(limits).await;
+    let at = registry_with(|limits| {
+        limits.keepalive_interval = Duration::from_millis(20);
+        limits.keepalive_timeout = Duration::from_secs(2);
+    })
+    .await;
 
     let mut silent = Peer::greet(at).await;
     silent.send(&begin(FIRST)).await;
@@ -736,32 +715,28 @@ async fn hostile_threads_do_not_lock_out_operators() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unauthenticated_connections_do_not_block_operators() {
-    let limits = ServeLimits {
-        max_connections: 16,
-        ..ServeLimits::default()
-    };
-    let at = registry_within(limits).await;
+    const MOST: usize = 16;
+    let at = registry_with(|limits| limits.max_connections = MOST).await;
     let mut strangers = Vec::new();
-    for _ in 0..2 * limits.max_connections {
+    for _ in 0..2 * MOST {
         let mut peer = Peer::greet(at).await;
         peer.ping().await;
         strangers.push(peer);
     }
     list_agents(at).await;
     // The service closed the oldest connections, each with a GOAWAY.
-    for peer in &mut strangers[..limits.max_connections] {
+    for peer in &mut strangers[..MOST] {
         assert_eq!(peer.ended().await, Some(NO_ERROR));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unauthenticated_connection_gets_goaway() {
-    let limits = ServeLimits {
-        known_within: Duration::from_secs(1),
-        open_within: Duration::from_secs(3),
-        ..ServeLimits::default()
-    };
-    let at = registry_within(limits).await;
+    let at = registry_with(|limits| {
+        limits.known_within = Duration::from_secs(1);
+        limits.open_within = Duration::from_secs(3);
+    })
+    .await;
     let mut silent = Peer::greet(at).await;
     let mut checking = Peer::greet(at).await;
     checking.send(&[begin(FIRST), finish(FIRST)].concat()).await;
@@ -772,12 +747,7 @@ async fn unauthenticated_connection_gets_goaway() {
     assert_eq!(watching.answered(FIRST).await, Ok(()));
     // It calls with the authority of this machine.
     let mut known = Peer::greet(at).await;
-    let list = frame(
-        HEADERS,
-        END_HEADERS,
-        FIRST,
-        &call_of("/troupe.registry.v1.AgentRegistryService/ListAgents"),
-    );
+    let list = frame(HEADERS, END_HEADERS, FIRST, &call_of(LIST_AGENTS));
     known.send(&[list, finish(FIRST)].concat()).await;
     assert_eq!(known.answered(FIRST).await, Ok(()));
 
@@ -791,15 +761,14 @@ async fn unauthenticated_connection_gets_goaway() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_message_frees_the_place_of_its_call() {
-    let limits = ServeLimits {
-        message_within: Duration::from_millis(200),
-        max_calls_per_caller: 1,
-        ..ServeLimits::default()
-    };
-    let at = registry_within(limits).await;
+    let at = registry_with(|limits| {
+        limits.message_within = Duration::from_millis(200);
+        limits.max_calls_per_caller = 1;
+    })
+    .await;
     let mut slow = Peer::greet(at).await;
-    let list = call_of("/troupe.registry.v1.AgentRegistryService/ListAgents");
-    slow.send(&frame(HEADERS, END_HEADERS, FIRST, &list)).await;
+    slow.send(&frame(HEADERS, END_HEADERS, FIRST, &call_of(LIST_AGENTS)))
+        .await;
     // The answer has headers alone.
     loop {
         let received = slow.receive().await.expect("the connection stays");

@@ -43,6 +43,14 @@ async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, Sock
     ready.start(&mut command).await
 }
 
+/// Starts a supervisor that knows the keys of one provider, from a file.
+async fn supervisor_of_provider(home: &Home, arguments: &[&str]) -> (Key, Child, SocketAddr) {
+    let key = Key::new("one");
+    fs::write(home.path().join("keys.json"), key.published()).unwrap();
+    let (process, address) = supervisor(home, "keys.json", arguments).await;
+    (key, process, address)
+}
+
 /// Lists the sessions with that token.
 async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
     let listed = client::supervisor(at, Some(token))
@@ -56,9 +64,7 @@ async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
     let home = Home::default();
-    let key = Key::new("one");
-    fs::write(home.path().join("keys.json"), key.published()).unwrap();
-    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let (key, _process, address) = supervisor_of_provider(&home, &[]).await;
     let by = |role: &str| client::supervisor(address, Some(&key.token(role)));
 
     let request = CreateSessionRequest::default();
@@ -73,8 +79,6 @@ async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
 async fn groups_and_service_accounts_have_granted_roles() {
     const ACCOUNT: &str = "system:serviceaccount:ci:deployer";
     let home = Home::default();
-    let key = Key::new("one");
-    fs::write(home.path().join("keys.json"), key.published()).unwrap();
     let by_account = format!("sub:{ACCOUNT}=admin");
     let arguments = [
         "--jwt-role-claim=realm_access.roles",
@@ -82,7 +86,7 @@ async fn groups_and_service_accounts_have_granted_roles() {
         "--jwt-role",
         &by_account,
     ];
-    let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
+    let (key, _process, address) = supervisor_of_provider(&home, &arguments).await;
     let creates = async |token: &str| {
         let mut client = client::supervisor(address, Some(token));
         let created = client.create_session(CreateSessionRequest::default()).await;
@@ -108,9 +112,7 @@ async fn groups_and_service_accounts_have_granted_roles() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jwt_with_built_in_operator_name_is_rejected() {
     let home = Home::default();
-    let key = Key::new("one");
-    fs::write(home.path().join("keys.json"), key.published()).unwrap();
-    let (_process, address) = supervisor(&home, "keys.json", &[]).await;
+    let (key, _process, address) = supervisor_of_provider(&home, &[]).await;
     let local = key.signed("local", json!({"troupe_role": "admin"}));
     assert_eq!(lists(address, &local).await, Err(Code::Unauthenticated));
     assert_eq!(lists(address, &key.token("admin")).await, Ok(0));
@@ -158,6 +160,12 @@ async fn publish(published: Published) -> SocketAddr {
     address
 }
 
+/// Waits until a viewer with a token of this key is accepted.
+async fn is_let_in(address: SocketAddr, key: &Key) {
+    let token = key.token("viewer");
+    within("the keys", async { while lists(address, &token).await.is_err() {} }).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_are_fetched_again_for_an_unknown_key_id() {
     let home = Home::default();
@@ -172,10 +180,9 @@ async fn keys_are_fetched_again_for_an_unknown_key_id() {
     let url = format!("https://{front}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-ca", believed.to_str().unwrap()]).await;
 
-    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
-    within("the keys", is_let_in(&old.token("viewer"))).await;
+    is_let_in(address, &old).await;
     published.change(new.published(), "");
-    within("the new keys", is_let_in(&new.token("viewer"))).await;
+    is_let_in(address, &new).await;
     assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
 }
 
@@ -193,11 +200,10 @@ async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
     let url = format!("http://{provider}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-keys-token", "keys.token"]).await;
 
-    let is_let_in = async |token: &str| while lists(address, token).await.is_err() {};
-    within("the keys", is_let_in(&old.token("viewer"))).await;
+    is_let_in(address, &old).await;
     published.change(new.published(), &token("second"));
     fs::write(&file, token("second")).unwrap();
-    within("the new keys", is_let_in(&new.token("viewer"))).await;
+    is_let_in(address, &new).await;
 }
 
 /// The subject of an account of a cluster.
@@ -295,14 +301,9 @@ async fn role_grant_of_a_non_caller_is_rejected_at_start() {
 async fn keys_do_not_come_over_plain_http_from_elsewhere() {
     let home = Home::default();
     let (mut command, _) = service(&home, "supervisor");
-    command.args([
-        "--jwt-issuer",
-        "i",
-        "--jwt-audience",
-        "a",
-        "--jwt-keys",
-        "http://id.example.org/keys",
-    ]);
+    command
+        .args(["--jwt-issuer", "i", "--jwt-audience", "a"])
+        .args(["--jwt-keys", "http://id.example.org/keys"]);
     let output = within("its end", command.output()).await.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(

@@ -13,7 +13,7 @@ use tokio::{
 };
 use troupe_tests::{
     authority::Authority,
-    process::{Home, service},
+    process::{Home, service, stderr},
     within,
 };
 
@@ -77,10 +77,6 @@ impl TestCluster {
             .await
             .unwrap()
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,17 +7,17 @@ use supervisor_log::{
     maintenance::{BackupState, StoredBackup, backups},
     store::DATABASE,
 };
-use tokio::{process::Command, task::yield_now};
+use tokio::process::Command;
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{
     agents::{message, settled},
     client::supervisor,
-    process::{Home, Up, service, terminate},
+    process::{Home, Up, service, stderr, terminate},
     tree::Tree,
-    within,
+    until, within,
 };
 
-use crate::metrics::get;
+use crate::{metrics::get, pair_process::supervisor_at};
 
 /// The directory of backups in the home.
 const BACKUPS: &str = "backups";
@@ -52,17 +52,14 @@ fn complete(home: &Home) -> Vec<StoredBackup> {
 }
 
 /// Waits until the complete backups are as wanted.
-async fn until(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<StoredBackup> {
-    within("the backups", async {
-        loop {
-            let found = complete(home);
-            if wanted(&found) {
-                return found;
-            }
-            yield_now().await;
-        }
+async fn await_backups(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<StoredBackup> {
+    let mut found = Vec::new();
+    until("the backups", || {
+        found = complete(home);
+        wanted(&found)
     })
-    .await
+    .await;
+    found
 }
 
 /// Waits for the next second. A backup is named after its second, so the next one has another name than those before,
@@ -70,12 +67,7 @@ async fn until(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<Sto
 async fn next_second() {
     let second = || UNIX_EPOCH.elapsed().unwrap().as_secs();
     let present = second();
-    within("the next second", async {
-        while second() == present {
-            yield_now().await;
-        }
-    })
-    .await;
+    until("the next second", || second() != present).await;
 }
 
 /// Returns a metric of the process with this admin port.
@@ -99,12 +91,7 @@ fn add_ballast(home: &Home) {
 /// Starts `up` over a large log and waits until a backup has begun. It may be complete by then.
 async fn backing_up(home: &Home) -> Up {
     let up = up(home, "24h", &[]).await;
-    within("a backup", async {
-        while backups(&home.path().join(BACKUPS)).unwrap().is_empty() {
-            yield_now().await;
-        }
-    })
-    .await;
+    until("a backup", || !backups(&home.path().join(BACKUPS)).unwrap().is_empty()).await;
     up
 }
 
@@ -119,8 +106,8 @@ async fn newest_backups_are_kept_and_restorable() {
     let up = up(&home, "1s", &["--backup-keep", "2"]).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let log = tree.log().await;
-    let first = until(&home, |found| !found.is_empty()).await.remove(0);
-    let kept = until(&home, |found| found.len() == 2 && found[0].time > first.time).await;
+    let first = await_backups(&home, |found| !found.is_empty()).await.remove(0);
+    let kept = await_backups(&home, |found| found.len() == 2 && found[0].time > first.time).await;
     // The second one was started after the session was created.
     assert!(kept[1].time > kept[0].time);
     up.kill().await;
@@ -139,7 +126,7 @@ async fn newest_backups_are_kept_and_restorable() {
             .any(|backup| backup["state"] == "complete")
     );
     let done = restored.run(&["store", "restore", source.to_str().unwrap()]).await;
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{}", stderr(&done));
     let up = Up::start(&restored).await;
     assert_eq!(tree.by(up.client()).log().await, log);
     up.kill().await;
@@ -149,7 +136,7 @@ async fn newest_backups_are_kept_and_restorable() {
 async fn restart_keeps_the_schedule() {
     let home = home_with_backups();
     let first = up(&home, "24h", &[]).await;
-    let made = until(&home, |found| found.len() == 1).await;
+    let made = await_backups(&home, |found| found.len() == 1).await;
     assert!(first.terminate().await.success());
 
     let second = up(&home, "24h", &["--admin-listen", "127.0.0.1:0"]).await;
@@ -175,7 +162,7 @@ async fn restart_keeps_the_schedule() {
     let name = name.to_string().replace(['-', ':'], "");
     fs::rename(&made[0].path, made[0].path.with_file_name(name)).unwrap();
     let third = up(&home, "24h", &[]).await;
-    until(&home, |found| found.len() == 2).await;
+    await_backups(&home, |found| found.len() == 2).await;
     third.kill().await;
 }
 
@@ -198,11 +185,11 @@ async fn killed_process_leaves_no_half_backup() {
     let restored = Home::default();
     let source = home.path().join(BACKUPS);
     let refused = restored.run(&["store", "restore", source.to_str().unwrap()]).await;
-    let error = String::from_utf8_lossy(&refused.stderr);
+    let error = stderr(&refused);
     assert!(error.contains("there is no complete backup"), "{error}");
 
     let up = up(&home, "24h", &[]).await;
-    until(&home, |found| found.len() == 1).await;
+    await_backups(&home, |found| found.len() == 1).await;
     assert!(in_state(&home, BackupState::Unfinished).is_empty());
     up.kill().await;
 }
@@ -240,7 +227,7 @@ async fn missing_directory_does_not_stop_the_service() {
     Tree::open(up.client(), CreateSessionRequest::default()).await;
 
     fs::create_dir(home.path().join(BACKUPS)).unwrap();
-    until(&home, |found| !found.is_empty()).await;
+    await_backups(&home, |found| !found.is_empty()).await;
     up.kill().await;
 }
 
@@ -281,7 +268,7 @@ async fn full_backup_directory_does_not_stop_the_service() {
 async fn log_of_another_release_is_backed_up_first() {
     let home = home_with_backups();
     let first = up(&home, "24h", &[]).await;
-    until(&home, |found| found.len() == 1).await;
+    await_backups(&home, |found| found.len() == 1).await;
     assert!(first.terminate().await.success());
     let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
     let changed = database.execute("UPDATE meta SET value = x'302E30' WHERE key = 'release'", []);
@@ -304,7 +291,7 @@ async fn log_of_another_release_is_backed_up_first() {
     next_second().await;
     for _ in 0..2 {
         let refused = home.run(&[Up::ARGUMENTS, &["--backup-dir", BACKUPS]].concat()).await;
-        let error = String::from_utf8_lossy(&refused.stderr);
+        let error = stderr(&refused);
         assert!(error.contains("the database has schema version 1"), "{error}");
         assert_eq!(complete(&home).len(), 3, "{error}");
     }
@@ -336,20 +323,8 @@ async fn agents_of_up_do_not_see_backups() {
         .arg(&ready)
         .spawn()
         .unwrap();
-    until(&home, |found| !found.is_empty()).await;
-    let ready: Value = within("the ready file", async {
-        loop {
-            match fs::read(&ready)
-                .ok()
-                .and_then(|text| serde_json::from_slice(&text).ok())
-            {
-                Some(ready) => return ready,
-                None => yield_now().await,
-            }
-        }
-    })
-    .await;
-    let address = ready["supervisor"].as_str().unwrap().parse().unwrap();
+    await_backups(&home, |found| !found.is_empty()).await;
+    let address = supervisor_at(&ready).await;
     let tree = Tree::open(supervisor(address, None), CreateSessionRequest::default()).await;
     let thread = settled(&tree, &tree.spawn("worker").await.id).await;
     // Without bubblewrap, nothing is hidden, and the runner says so.
@@ -379,7 +354,7 @@ async fn invalid_backup_settings_are_usage_errors() {
     ] {
         let refused = home.run(&[Up::ARGUMENTS, arguments].concat()).await;
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
-        let error = String::from_utf8_lossy(&refused.stderr);
+        let error = stderr(&refused);
         assert!(error.contains(expected), "{error}");
     }
     // The same settings in a file.

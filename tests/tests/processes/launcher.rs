@@ -23,7 +23,7 @@ use troupe_tests::{
     agents::{LAUNCHER_USER, LOOK_EVERY, settled},
     process::{Home, Up, signal, troupe},
     tree::{Tree, kind},
-    within,
+    until, within,
 };
 
 struct Launcher {
@@ -174,12 +174,7 @@ async fn signals_and_ends_are_passed_on() {
     let (mut running, place) = started(&format!("trap '' TERM; {lasting}")).await;
     signal(&running, Signal::KILL);
     assert_eq!(within("the end", running.wait()).await.unwrap().signal(), Some(9));
-    within("the end of the program", async {
-        while place.exists() {
-            sleep(LOOK_EVERY).await;
-        }
-    })
-    .await;
+    until("the end of the program", || !place.exists()).await;
 
     // The container of the runner receives the signal too, and the runner decides when its programs end.
     let (mut running, place) = started(lasting).await;
@@ -312,12 +307,8 @@ async fn runner_can_be_stopped_while_it_waits_for_its_launcher() {
         let handled = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
         u64::from_str_radix(handled, 16).unwrap()
     };
-    within("the handler", async {
-        while handled() & (1 << (Signal::TERM.as_raw() - 1)) == 0 {
-            sleep(LOOK_EVERY).await;
-        }
-    })
-    .await;
+    let term = 1 << (Signal::TERM.as_raw() - 1);
+    until("the handler", || handled() & term != 0).await;
     signal(&runner, Signal::TERM);
     assert!(within("the end", runner.wait()).await.unwrap().success());
 }

@@ -25,12 +25,20 @@ use troupe_tests::{
     within,
 };
 
+/// An admin port that the system chooses.
+const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
+
 /// The metric that only a service with TLS has; `up` has no TLS.
 const EXPIRY: &str = "troupe_tls_certificate_expiry_seconds";
 
 /// Returns the response to a plain HTTP request.
 pub(crate) async fn get(address: &str, path: &str) -> String {
     exchange(address, &format!("GET {path}"), "", "").await
+}
+
+/// Waits until the metrics contain a text.
+async fn await_metric(admin: &str, text: &str) {
+    within(text, async { while !get(admin, "/metrics").await.contains(text) {} }).await;
 }
 
 /// Returns the response to a plain HTTP request with these header lines and this body.
@@ -125,23 +133,9 @@ async fn admin_port_serves_health_and_metrics() {
         "agents: [{role: worker}]\nanonymous: {}\n",
     )
     .unwrap();
-    let arguments = [
-        Up::WITH_RUNNER,
-        &[
-            "--trust-loopback",
-            "--admin-listen",
-            "127.0.0.1:0",
-            "--max-threads",
-            "1",
-            "--backup-dir",
-            "backups",
-            "--a2a",
-            "127.0.0.1:0",
-            "--a2a-config",
-            "a2a.yaml",
-        ],
-    ]
-    .concat();
+    let of_supervisor = ["--trust-loopback", "--max-threads", "1", "--backup-dir", "backups"];
+    let of_a2a = ["--a2a", "127.0.0.1:0", "--a2a-config", "a2a.yaml"];
+    let arguments = [Up::WITH_RUNNER, &ADMIN, &of_supervisor, &of_a2a].concat();
     let up = Up::start_with(&home, &arguments).await;
     let admin = up.ready["admin"].as_str().unwrap().to_owned();
 
@@ -186,10 +180,7 @@ async fn admin_port_serves_health_and_metrics() {
     .await;
     assert!(listed.contains(r#""result""#), "{listed}");
     get(a2a, "/tasks").await;
-    within("a backup", async {
-        while !get(&admin, "/metrics").await.contains("\ntroupe_backup_size_bytes") {}
-    })
-    .await;
+    await_metric(&admin, "\ntroupe_backup_size_bytes").await;
 
     let answer = get(&admin, "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -237,21 +228,13 @@ async fn member_exports_the_metrics_of_its_cluster() {
     let (home, database) = (Home::default(), Database::create());
     let url = database.url();
     let (mut command, ready) = service(&home, "supervisor");
-    command.args([
-        "--store",
-        &url,
-        "--registry-url",
-        "http://127.0.0.1:1",
-        "--admin-listen",
-        "127.0.0.1:0",
-    ]);
+    command
+        .args(["--store", &url, "--registry-url", "http://127.0.0.1:1"])
+        .args(ADMIN);
     let _process = command.spawn().unwrap();
     let admin = &within("its admin port", ready.admin()).await;
     let joined = "\ntroupe_members{state=\"active\"} 1\n";
-    within("a member", async {
-        while !get(admin, "/metrics").await.contains(joined) {}
-    })
-    .await;
+    await_metric(admin, joined).await;
     let answer = get(admin, "/metrics").await;
     let (_, members) = documented();
     assert!(measured(&answer).is_superset(&members), "{answer}");
@@ -279,14 +262,9 @@ async fn certificate_expiry_is_a_metric() {
     let home = Home::default();
     write_certificate(home.path(), 2100);
     let (mut command, ready) = service(&home, "registry");
-    command.args([
-        "--tls-cert",
-        "tls.crt",
-        "--tls-key",
-        "tls.key",
-        "--admin-listen",
-        "127.0.0.1:0",
-    ]);
+    command
+        .args(["--tls-cert", "tls.crt", "--tls-key", "tls.key"])
+        .args(ADMIN);
     let _process = command.spawn().unwrap();
     let admin = &within("its admin port", ready.admin()).await;
     let ends = async || {
@@ -312,7 +290,7 @@ async fn stalled_requests_do_not_block_the_admin_port() {
     /// Less than the default request timeout of an HTTP/1.1 server.
     const SOON: Duration = Duration::from_secs(20);
     let home = Home::default();
-    let arguments = [Up::ARGUMENTS, &["--admin-listen", "127.0.0.1:0"]].concat();
+    let arguments = [Up::ARGUMENTS, &ADMIN].concat();
     let up = Up::start_with(&home, &arguments).await;
     let admin = up.ready["admin"].as_str().unwrap().to_owned();
     let mut halves = Vec::new();
@@ -331,15 +309,8 @@ async fn stalled_requests_do_not_block_the_admin_port() {
 async fn runner(home: &Home, supervisor: SocketAddr) -> (Child, Admin) {
     let url = format!("http://{supervisor}");
     let mut process = home
-        .troupe(&[
-            "run",
-            "--supervisor",
-            &url,
-            "--drain",
-            "1h",
-            "--admin-listen",
-            "127.0.0.1:0",
-        ])
+        .troupe(&["run", "--supervisor", &url, "--drain", "1h"])
+        .args(ADMIN)
         .env("TROUPE_LOG_FORMAT", "json")
         .stderr(Stdio::piped())
         .spawn()

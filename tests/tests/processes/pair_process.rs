@@ -4,14 +4,14 @@
 use std::{
     fs::{self, File},
     net::SocketAddr,
-    path::PathBuf,
-    process::{ExitStatus, Output, Stdio},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
 };
 
 use rustix::process::Signal;
 use serde_json::Value;
 use supervisor_core::ids::Digest;
-use tokio::{process::Child, task::yield_now};
+use tokio::process::Child;
 use tokio_stream::iter;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -25,18 +25,14 @@ use troupe_proto::{
 };
 use troupe_tests::{
     client::{Supervisor, endpoint, registry, supervisor},
-    process::{Home, Up, service, signal},
+    process::{Home, Up, service, signal, stderr},
     tree::{Tree, kind},
-    within,
+    until, within,
 };
 
 const REGISTRY: &str = "troupe.registry.v1.AgentRegistryService";
 const SUPERVISOR: &str = "troupe.supervisor.v1.AgentSupervisorService";
 const RUNNERS: &str = "troupe.supervisor.v1.ThreadRunnerService";
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
 
 async fn is_serving(channel: &Channel, service: &str) -> bool {
     let request = HealthCheckRequest {
@@ -165,6 +161,18 @@ async fn skipped_seeding_is_logged() {
     assert!(said.contains(TROUBLE), "{said}");
 }
 
+/// Waits until a pair writes its ready file. Returns the address of its supervisor.
+pub(crate) async fn supervisor_at(ready: &Path) -> SocketAddr {
+    let mut found = None;
+    until("a pair that serves", || {
+        let text = fs::read(ready).unwrap_or_default();
+        found = serde_json::from_slice::<Value>(&text).ok();
+        found.is_some()
+    })
+    .await;
+    found.unwrap()["supervisor"].as_str().unwrap().parse().unwrap()
+}
+
 /// `up` with a runner of the sample agent, started as a person does; its standard error goes into a file.
 struct Shown {
     process: Child,
@@ -184,19 +192,10 @@ impl Shown {
             .stderr(File::create(&said).unwrap())
             .spawn()
             .unwrap();
-        let ready = within("a pair that serves", async {
-            loop {
-                let text = fs::read_to_string(&ready).unwrap_or_default();
-                if let Ok(ready) = serde_json::from_str::<Value>(&text) {
-                    return ready;
-                }
-                yield_now().await;
-            }
-        })
-        .await;
+        let supervisor = supervisor_at(&ready).await;
         Self {
             process,
-            supervisor: ready["supervisor"].as_str().unwrap().parse().unwrap(),
+            supervisor,
             said,
         }
     }
@@ -215,12 +214,7 @@ impl Shown {
     }
 
     async fn has_said(&self, text: &str) {
-        within(text, async {
-            while !self.said().contains(text) {
-                yield_now().await;
-            }
-        })
-        .await;
+        until(text, || self.said().contains(text)).await;
     }
 
     async fn ended(&mut self) -> ExitStatus {

@@ -1,11 +1,6 @@
 //! What `up`, `run` and `doctor` say of agent programs before a thread needs one. The programs are scripts in `PATH`.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
-    process::{Output, Stdio},
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio};
 
 use serde_json::Value;
 use tokio::{
@@ -13,7 +8,7 @@ use tokio::{
     process::Command,
 };
 use troupe_tests::{
-    process::{Home, Up, terminate},
+    process::{Home, Up, stderr, terminate},
     within,
 };
 
@@ -38,10 +33,6 @@ fn troupe(home: &Home, arguments: &[&str]) -> Command {
     let mut command = home.troupe(arguments);
     command.env("PATH", format!("{}:/usr/bin:/bin", bin(home).display()));
     command
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,7 +25,10 @@ use troupe_tests::{
     within,
 };
 
-use crate::metrics::get;
+use crate::{
+    metrics::get,
+    traces::{await_metric, await_span},
+};
 
 /// Every planted secret contains this.
 const PLANTED: &str = "pl4nted";
@@ -224,19 +227,8 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
             "settings that were given: {settings}"
         );
     }
-    let is_over = |collector: &Collector| {
-        collector
-            .spans()
-            .iter()
-            .any(|(_, span)| span.name == "invoke_agent worker")
-    };
-    collector
-        .until("the turn's span", |collector| is_over(collector).then_some(()))
-        .await;
-    let is_measured = |collector: &Collector| collector.metrics().iter().any(|name| name == "troupe.turns");
-    collector
-        .until("metrics", |collector| is_measured(collector).then_some(()))
-        .await;
+    await_span(&mut collector, "invoke_agent worker").await;
+    await_metric(&mut collector, "troupe.turns").await;
     found.push(("the collector's data", format!("{:?}", collector.seen)));
     found.push(("the errors", errors.iter().map(said).collect()));
     found.push((

@@ -5,7 +5,7 @@ use std::process::Output;
 use tokio::process::Child;
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 use troupe_tests::{
-    process::{Home, Up, service},
+    process::{Home, Up, service, stderr},
     tree::Tree,
     within,
 };
@@ -31,7 +31,7 @@ async fn troupe(home: &Home, registry: &str, supervisor: &str, arguments: &[&str
 async fn expect_all(home: &Home, registry: &str, supervisor: &str) {
     for arguments in COMMANDS {
         let output = troupe(home, registry, supervisor, arguments).await;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = stderr(&output);
         assert!(output.status.success(), "{arguments:?}: {said}");
     }
 }
@@ -55,7 +55,7 @@ async fn separate_services_take_every_command() {
     // A token that is named is sent as it is.
     let token = home.operator_token();
     let named = troupe(&home, &registry, &supervisor, &["agents", "--token", &token]).await;
-    let said = String::from_utf8_lossy(&named.stderr);
+    let said = stderr(&named);
     assert!(!named.status.success() && said.contains("UNAUTHENTICATED"), "{said}");
 }
 
@@ -89,7 +89,7 @@ async fn token_of_another_pair_is_left_out() {
     let mut runner = runner.spawn().unwrap();
     let waiting = ["spawn", "worker", "-m", "Fix it.", "--wait"];
     let waited = troupe(&home, &registry, &supervisor, &waiting).await;
-    let said = String::from_utf8_lossy(&waited.stderr);
+    let said = stderr(&waited);
     assert!(waited.status.success(), "{said}");
     runner.kill().await.unwrap();
     up.kill().await;
@@ -97,7 +97,7 @@ async fn token_of_another_pair_is_left_out() {
     // A pair that asks for a token gets no other one, and the error says so.
     let up = Up::start_with(&other, Up::WITH_RUNNER).await;
     let refused = troupe(&home, &up.registry.to_string(), &up.supervisor.to_string(), &["ps"]).await;
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let said = stderr(&refused);
     assert!(!refused.status.success() && said.contains("UNAUTHENTICATED"), "{said}");
     up.kill().await;
 }

@@ -46,6 +46,37 @@ fn of_trace(collector: &Collector, process: &str, name: &str) -> Option<Span> {
     spans.find(|span| span.name.ends_with(name) && hexadecimal(&span.trace_id) == TRACE)
 }
 
+/// Waits until the trace has all of these spans.
+async fn spans_of_trace<const N: usize>(collector: &mut Collector, spans: [(&str, &str); N]) -> [Span; N] {
+    let mut found = Vec::new();
+    for (process, name) in spans {
+        let span = collector.until(name, |collector| of_trace(collector, process, name));
+        found.push(span.await);
+    }
+    found.try_into().unwrap()
+}
+
+/// Waits for a span, of any trace, whose name ends like this.
+pub(crate) async fn await_span(collector: &mut Collector, name: &str) {
+    let is_there = |collector: &Collector| collector.spans().iter().any(|(_, span)| span.name.ends_with(name));
+    collector
+        .until(name, |collector| is_there(collector).then_some(()))
+        .await;
+}
+
+/// Waits for a metric with this name.
+pub(crate) async fn await_metric(collector: &mut Collector, name: &str) {
+    let is_there = |collector: &Collector| collector.metrics().iter().any(|metric| metric == name);
+    collector
+        .until(name, |collector| is_there(collector).then_some(()))
+        .await;
+}
+
+fn assert_below(child: &Span, parent: &Span) {
+    let (id, parent_id) = (&child.parent_span_id, &parent.span_id);
+    assert_eq!(id, parent_id, "{} is below {}", child.name, parent.name);
+}
+
 /// What a span says under that key, if that is text.
 fn said<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
     let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
@@ -86,24 +117,15 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     request.metadata_mut().insert("traceparent", parent.parse().unwrap());
     let worker = Spawned::of(client.spawn_agent(request).await.unwrap().into_inner()).id;
 
-    let mut found = Vec::new();
-    for (process, name) in [
+    let spans = [
         ("supervisor-svc", "/SpawnAgent"),
         ("supervisor-svc", "/ResolveSpawn"),
         ("registry-svc", "/ResolveSpawn"),
         ("troupe-runner", "invoke_agent worker"),
         ("troupe-runner", "execute_tool set_thread_note"),
         ("supervisor-svc", "/SetThreadNote"),
-    ] {
-        found.push(
-            collector
-                .until(name, |collector| of_trace(collector, process, name))
-                .await,
-        );
-    }
-    let [spawn, ask, resolve, turn, tool, note] = &found[..] else {
-        panic!("six spans");
-    };
+    ];
+    let [spawn, ask, resolve, turn, tool, note] = &spans_of_trace(&mut collector, spans).await;
     for (span, kind) in [
         (spawn, SpanKind::Server),
         (ask, SpanKind::Client),
@@ -122,11 +144,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     assert_eq!(spawn.name, "troupe.supervisor.v1.AgentSupervisorService/SpawnAgent");
     assert_eq!(hexadecimal(&spawn.parent_span_id), CLIENT);
     for (child, parent) in [(ask, spawn), (resolve, ask), (turn, spawn), (tool, turn), (note, tool)] {
-        assert_eq!(
-            child.parent_span_id, parent.span_id,
-            "{} is below {}",
-            child.name, parent.name
-        );
+        assert_below(child, parent);
     }
     for (span, key, value) in [
         (turn, "gen_ai.operation.name", "invoke_agent"),
@@ -173,28 +191,15 @@ async fn group_is_in_trace(collector: &mut Collector, tree: &Tree) {
     request.metadata_mut().insert("traceparent", parent.parse().unwrap());
     tree.client().create_group(request).await.unwrap();
 
-    let mut found = Vec::new();
-    for (process, name) in [
+    let spans = [
         ("supervisor-svc", "/CreateGroup"),
         ("troupe-runner", "invoke_agent explorer"),
         ("troupe-runner", "execute_tool write_file"),
         ("supervisor-svc", "invoke_workflow review"),
-    ] {
-        found.push(
-            collector
-                .until(name, |collector| of_trace(collector, process, name))
-                .await,
-        );
-    }
-    let [create, turn, tool, group] = &found[..] else {
-        panic!("four spans");
-    };
+    ];
+    let [create, turn, tool, group] = &spans_of_trace(collector, spans).await;
     for (child, parent) in [(group, create), (turn, create), (tool, turn)] {
-        assert_eq!(
-            child.parent_span_id, parent.span_id,
-            "{} is below {}",
-            child.name, parent.name
-        );
+        assert_below(child, parent);
     }
     assert_eq!(said(tool, "troupe.tool.decision"), Some("denied"));
     assert_eq!(said(tool, "error.type"), Some("denied"));
@@ -266,25 +271,14 @@ async fn collector_behind_tls_receives_spans_and_metrics() {
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
     tree.note(&tree.root, "something to write down").await;
 
-    let is_told = |collector: &Collector, name: &str| collector.metrics().iter().any(|metric| metric == name);
     for metric in [
         "rpc.server.call.duration",
         "troupe.log.append.duration",
         "troupe.sessions.loaded",
     ] {
-        collector
-            .until(metric, |collector| is_told(collector, metric).then_some(()))
-            .await;
+        await_metric(&mut collector, metric).await;
     }
-    let named = |collector: &Collector| {
-        collector
-            .spans()
-            .iter()
-            .any(|(_, span)| span.name.ends_with("/CreateSession"))
-    };
-    collector
-        .until("a span", |collector| named(collector).then_some(()))
-        .await;
+    await_span(&mut collector, "/CreateSession").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,20 +294,12 @@ async fn exporter_reconnects_after_collector_vanishes() {
     let (_supervisor, supervisor) = start(command, &ready).await;
     let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
-    let named = |collector: &Collector, name: &str| {
-        let spans = collector.spans();
-        spans.iter().any(|(_, span)| span.name.ends_with(name)).then_some(())
-    };
-    collector
-        .until("a span", |collector| named(collector, "/CreateSession"))
-        .await;
+    await_span(&mut collector, "/CreateSession").await;
 
     relay.silence().await;
     // Telemetry in flight may be lost, so the test produces more.
     let notes = tokio::spawn(keep_noting(tree));
-    collector
-        .until("a later span", |collector| named(collector, "/SetThreadNote"))
-        .await;
+    await_span(&mut collector, "/SetThreadNote").await;
     notes.abort();
 }
 

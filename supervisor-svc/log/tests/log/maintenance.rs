@@ -90,6 +90,11 @@ fn noted() -> Event {
     about_thread(ThreadEvent::NoteSet("a note".to_owned()))
 }
 
+/// The record that opens a session, which stores its prompts.
+fn first() -> NewRecord {
+    encoded(1, opened(PromptLog::Full))
+}
+
 fn encoded(sequence: u64, event: Event) -> NewRecord {
     recorded_in(sequence, event, false)
 }
@@ -146,11 +151,7 @@ fn snapshot_of(records: &[NewRecord]) -> Snapshot {
 
 /// A session with nothing wrong: three records, one content, a snapshot.
 async fn sound() -> (TempDir, SqliteStore) {
-    let records = vec![
-        encoded(1, opened(PromptLog::Full)),
-        encoded(2, input("find it")),
-        encoded(3, noted()),
-    ];
+    let records = vec![first(), encoded(2, input("find it")), encoded(3, noted())];
     let snapshot = snapshot_of(&records);
     let (directory, store) = written(records, vec![content("find it")]).await;
     store.put_snapshot(session(), snapshot).await.unwrap();
@@ -258,11 +259,7 @@ async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.events, 1);
 
-    let records = vec![
-        encoded(1, opened(PromptLog::Full)),
-        encoded(2, noted()),
-        encoded(3, noted()),
-    ];
+    let records = vec![first(), encoded(2, noted()), encoded(3, noted())];
     let snapshot = snapshot_of(&records);
     let (directory, store) = written(records, Vec::new()).await;
     store.put_snapshot(session(), snapshot).await.unwrap();
@@ -324,34 +321,19 @@ async fn verify_finds_damage_with_valid_checksums() {
         steers: false,
         result_repairs: None,
     });
-    let first = || encoded(1, opened(PromptLog::Full));
+    let of_content = format!("content {false_digest} does not match its digest");
+    let of_size = format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it"));
     for (records, contents, expected) in [
-        (
-            vec![encoded(1, noted())],
-            vec![],
-            "its first record does not open it".to_owned(),
-        ),
-        (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED".to_owned()),
-        (
-            vec![first(), misplaced],
-            vec![],
-            "record 2 says that it is record 5".to_owned(),
-        ),
-        (
-            vec![first()],
-            vec![false_content],
-            format!("content {false_digest} does not match its digest"),
-        ),
-        (
-            vec![first(), encoded(2, longer)],
-            vec![content("find it")],
-            format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it")),
-        ),
+        (vec![encoded(1, noted())], vec![], "its first record does not open it"),
+        (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED"),
+        (vec![first(), misplaced], vec![], "record 2 says that it is record 5"),
+        (vec![first()], vec![false_content], &of_content),
+        (vec![first(), encoded(2, longer)], vec![content("find it")], &of_size),
     ] {
         let (directory, _store) = written(records, contents).await;
         let report = verified(directory.path());
         let said = report.faults.first().unwrap().first.to_string();
-        assert!(said.starts_with(&expected), "{said} instead of {expected}");
+        assert!(said.starts_with(expected), "{said} instead of {expected}");
     }
 }
 
@@ -371,7 +353,6 @@ async fn prompt_blocks_are_required_only_if_stored() {
 
 #[tokio::test]
 async fn verify_accepts_omitted_contents() {
-    let first = || encoded(1, opened(PromptLog::Full));
     let full = || encoded_when_full(2, prompted("a prompt"));
     for (records, contents, is_sound, left_out) in [
         (vec![first(), full()], vec![], true, 1),
@@ -535,6 +516,10 @@ fn at(seconds: u64) -> UnixMillis {
     UnixMillis::new(seconds * 1_000)
 }
 
+fn create(backups: &BackupDir, data_dir: &TempDir, seconds: u64) -> Result<Backup, MaintenanceError> {
+    backups.create(data_dir.path(), at(seconds), &CancellationToken::new())
+}
+
 /// The names and states of the backups in a directory.
 fn listed(directory: &Path) -> Vec<(String, BackupState)> {
     let stored = maintenance::backups(directory).unwrap().into_iter();
@@ -551,8 +536,7 @@ async fn prune_keeps_newest_complete_backups() {
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
     for time in [1, 2, 3, 8] {
-        let made = backups.create(directory.path(), at(time), &CancellationToken::new());
-        assert!(!made.unwrap().has_keys);
+        assert!(!create(&backups, &directory, time).unwrap().has_keys);
     }
     assert_eq!(backups.newest(at(9)).unwrap(), Some(at(8)));
     // Times in the future do not count.
@@ -592,9 +576,7 @@ async fn interrupted_backup_does_not_count() {
     assert_eq!(backups.newest(at(9)).unwrap(), None);
     let error = maintenance::restore(parent.path(), &directory.path().join("new"), false, at(9)).unwrap_err();
     assert!(matches!(error, MaintenanceError::NoBackup { .. }), "{error}");
-    backups
-        .create(directory.path(), at(3), &CancellationToken::new())
-        .unwrap();
+    create(&backups, &directory, 3).unwrap();
     assert_eq!(
         listed(parent.path()),
         [("19700101T000003Z".to_owned(), BackupState::Complete)]
@@ -607,13 +589,10 @@ async fn backup_of_damaged_session_does_not_replace_complete_ones() {
     closed(store).await;
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
-    backups
-        .create(directory.path(), at(1), &CancellationToken::new())
-        .unwrap();
+    create(&backups, &directory, 1).unwrap();
     change(directory.path(), "UPDATE records SET bytes = x'00' WHERE sequence = 2");
     for time in 2..=3 {
-        let error = backups.create(directory.path(), at(time), &CancellationToken::new());
-        let error = error.unwrap_err().to_string();
+        let error = create(&backups, &directory, time).unwrap_err().to_string();
         assert!(error.contains("record 2 does not match its checksum"), "{error}");
     }
     let expected = [
@@ -647,9 +626,7 @@ async fn restore_replaces_a_log_only_on_request() {
     closed(store).await;
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
-    backups
-        .create(directory.path(), at(1), &CancellationToken::new())
-        .unwrap();
+    create(&backups, &directory, 1).unwrap();
     let keys = fs::read_to_string(directory.path().join(KEYS_FILE)).unwrap();
     change(directory.path(), "DELETE FROM records WHERE sequence = 3");
     assert!(!verified(directory.path()).is_sound());
@@ -728,7 +705,7 @@ async fn a_backup_that_fails_leaves_nothing() {
 #[tokio::test]
 async fn compaction_frees_space_and_needs_exclusive_access() {
     let large: &'static str = "x".repeat(4 * 1024 * 1024).leak();
-    let records = vec![encoded(1, opened(PromptLog::Full)), encoded(2, input(large))];
+    let records = vec![first(), encoded(2, input(large))];
     let (directory, store) = written(records, vec![content(large)]).await;
     assert_eq!(store.delete_session(session(), Vec::new()).await, Ok(true));
     closed(store).await;

@@ -273,46 +273,34 @@ fn snapshot_of_other_release_or_session_is_rejected() {
     assert_eq!(with(&|_| {}), Ok(session.clone()));
     assert!(newer(with(&|snapshot| snapshot.version += 1)));
     assert!(newer(with_thread(&|thread| thread.sandbox = 99)));
-    assert!(malformed(with(&|snapshot| snapshot.version = 0)));
-    assert!(malformed(with(&|snapshot| snapshot.version -= 1)));
-    assert!(malformed(with(&|snapshot| snapshot.sequence += 1)));
-    assert!(
-        malformed(with(&|snapshot| snapshot.threads.reverse())),
-        "children before parents"
-    );
-    assert!(
-        malformed(with_thread(&|thread| thread.policy = 0)),
-        "no policy is not every tool"
-    );
-    assert!(malformed(with_thread(&|thread| thread.created = None)), "a time");
-    assert!(
-        malformed(with_thread(&|thread| thread.parent = vec![0].into())),
-        "an id"
-    );
-    assert!(
-        malformed(with_thread(&|thread| thread.runner = Some(vec![255].into()))),
-        "a text"
-    );
-    assert!(malformed(with(&|snapshot| snapshot.policies.clear())));
-    assert!(malformed(with(&|snapshot| snapshot.roles.clear())));
-    assert!(malformed(with(&|snapshot| snapshot.notes.clear())));
-    assert!(malformed(with(&|snapshot| snapshot.settled.clear())));
-    assert!(
-        malformed(with(&|snapshot| {
-            let mut again = snapshot.threads[1].clone();
-            change(&mut again, |thread| thread.spawn_sequence = 1_000);
-            snapshot.threads.push(again);
-        })),
-        "a thread twice"
-    );
-    assert!(malformed(with(&|snapshot| snapshot.webhook_starts.clear())));
     let other = SessionId::from_uuid(Uuid::from_u128(2));
-    assert!(malformed(decode_snapshot(
-        other,
-        session.sequence,
-        &good.encode_to_vec().into()
-    )));
-    assert!(malformed(read(&session, Bytes::new())));
+    let of_other = decode_snapshot(other, session.sequence, &good.encode_to_vec().into());
+    let twice = with(&|snapshot| {
+        let mut again = snapshot.threads[1].clone();
+        change(&mut again, |thread| thread.spawn_sequence = 1_000);
+        snapshot.threads.push(again);
+    });
+    for (defect, result) in [
+        ("no version", with(&|snapshot| snapshot.version = 0)),
+        ("an older version", with(&|snapshot| snapshot.version -= 1)),
+        ("another sequence", with(&|snapshot| snapshot.sequence += 1)),
+        ("children before parents", with(&|snapshot| snapshot.threads.reverse())),
+        // No policy is not every tool.
+        ("no policy", with_thread(&|thread| thread.policy = 0)),
+        ("no time", with_thread(&|thread| thread.created = None)),
+        ("a bad id", with_thread(&|thread| thread.parent = vec![0].into())),
+        ("no text", with_thread(&|thread| thread.runner = Some(vec![255].into()))),
+        ("no policies", with(&|snapshot| snapshot.policies.clear())),
+        ("no roles", with(&|snapshot| snapshot.roles.clear())),
+        ("no notes", with(&|snapshot| snapshot.notes.clear())),
+        ("no outcomes", with(&|snapshot| snapshot.settled.clear())),
+        ("a thread twice", twice),
+        ("no webhooks", with(&|snapshot| snapshot.webhook_starts.clear())),
+        ("another session", of_other),
+        ("nothing", read(&session, Bytes::new())),
+    ] {
+        assert!(malformed(result), "{defect}");
+    }
 }
 
 /// Compares the seed of the fuzz target with the present encoding; `TROUPE_WRITE_SEEDS=1` writes it.

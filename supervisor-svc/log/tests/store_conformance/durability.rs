@@ -39,14 +39,7 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
     assert_eq!(store.due_before(at(70), None, 10).await.unwrap().len(), 1);
     assert_eq!(store.snapshot(session(1)).await, Ok(Some(snapshot(2, b"state"))));
     assert_eq!(store.cursor(cursor(None)).await, Ok(Some(position)));
-    let existing = Created::Existing {
-        session: session(1),
-        hash: [1; 32],
-    };
-    assert_eq!(
-        store.create(Some(key("ann", 1)), batch(session(2), 0, 1)).await,
-        Ok(existing)
-    );
+    assert_eq!(create_with(&store, key("ann", 1), 2).await, existing(1, 1));
     assert_eq!(store.claim(session(1)).await, granted(3));
     let mut next = batch(session(1), 3, 1);
     next.epoch = Epoch::new(3);

@@ -28,11 +28,8 @@ pub(super) async fn knows_nothing_of_an_absent_session(store: Store) {
     assert_eq!(store.snapshot(absent).await, Ok(None));
     assert_eq!(store.content(absent, digest(1)).await, Ok(None));
     assert_eq!(store.session_of(thread(1)).await, Ok(None));
-    assert_eq!(
-        store.append(batch(absent, 0, 1)).await,
-        Err(WriteError::NotFound { session: absent })
-    );
-    assert_eq!(store.claim(absent).await, Err(WriteError::NotFound { session: absent }));
+    assert_eq!(store.append(batch(absent, 0, 1)).await, not_found(absent));
+    assert_eq!(store.claim(absent).await, not_found(absent));
     assert_eq!(store.delete_session(absent, Vec::new()).await, Ok(false));
 }
 

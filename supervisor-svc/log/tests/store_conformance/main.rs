@@ -149,6 +149,22 @@ fn key(creator: &str, hash: u8) -> CreationKey {
     }
 }
 
+/// Creates a session of one record with this key.
+async fn create_with(store: &Store, key: CreationKey, number: u128) -> Result<Created, WriteError> {
+    store.create(Some(key), batch(session(number), 0, 1)).await
+}
+
+fn existing(number: u128, hash: u8) -> Result<Created, WriteError> {
+    Ok(Created::Existing {
+        session: session(number),
+        hash: [hash; 32],
+    })
+}
+
+fn not_found<T>(session: SessionId) -> Result<T, WriteError> {
+    Err(WriteError::NotFound { session })
+}
+
 async fn created(store: &Store, session: SessionId, count: u64) {
     assert_eq!(store.create(None, batch(session, 0, count)).await, Ok(Created::New));
 }

@@ -4,23 +4,10 @@ use super::*;
 
 /// A repeated request receives the hash of the first one.
 pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
-    assert_eq!(
-        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
-        Ok(Created::New)
-    );
-    let existing = Created::Existing {
-        session: session(1),
-        hash: [1; 32],
-    };
-    assert_eq!(
-        store.create(Some(key("ann", 2)), batch(session(2), 0, 1)).await,
-        Ok(existing)
-    );
+    assert_eq!(create_with(&store, key("ann", 1), 1).await, Ok(Created::New));
+    assert_eq!(create_with(&store, key("ann", 2), 2).await, existing(1, 1));
     assert_eq!(head_of(&store, session(2)).await, None);
-    assert_eq!(
-        store.create(Some(key("bob", 1)), batch(session(2), 0, 1)).await,
-        Ok(Created::New)
-    );
+    assert_eq!(create_with(&store, key("bob", 1), 2).await, Ok(Created::New));
     let found = store
         .creation("bob".to_owned(), "same".to_owned())
         .await
@@ -47,27 +34,17 @@ pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
 }
 
 pub(super) async fn an_expired_creation_is_forgotten(store: Store) {
-    assert_eq!(
-        store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await,
-        Ok(Created::New)
-    );
+    assert_eq!(create_with(&store, key("ann", 1), 1).await, Ok(Created::New));
     let mut later = key("ann", 2);
     later.now = at(200);
     later.expires = at(300);
-    assert_eq!(
-        store.create(Some(later.clone()), batch(session(2), 0, 1)).await,
-        Ok(Created::New)
-    );
-    let existing = Created::Existing {
-        session: session(2),
-        hash: [2; 32],
-    };
-    assert_eq!(store.create(Some(later), batch(session(3), 0, 1)).await, Ok(existing));
+    assert_eq!(create_with(&store, later.clone(), 2).await, Ok(Created::New));
+    assert_eq!(create_with(&store, later, 3).await, existing(2, 2));
 }
 
 pub(super) async fn a_session_is_created_once(store: Store) {
     created(&store, session(1), 3).await;
-    let again = store.create(Some(key("ann", 1)), batch(session(1), 0, 1)).await;
+    let again = create_with(&store, key("ann", 1), 1).await;
     assert_eq!(again, Err(mismatch(3)));
     let invalid = Invalid::NotFirst {
         expected: Sequence::new(1),
@@ -234,7 +211,7 @@ pub(super) async fn the_newest_snapshot_is_kept(store: Store) {
         Err(WriteError::Invalid(ahead))
     );
     let absent = store.put_snapshot(session(2), snapshot(0, b"")).await;
-    assert_eq!(absent, Err(WriteError::NotFound { session: session(2) }));
+    assert_eq!(absent, not_found(session(2)));
 }
 
 pub(super) async fn cursors_are_set_and_removed(store: Store) {
@@ -251,5 +228,5 @@ pub(super) async fn cursors_are_set_and_removed(store: Store) {
     assert_eq!(store.cursor(global).await, Ok(None));
     assert_eq!(store.cursor(own).await, Ok(value("2")));
     let absent = store.put_cursor(cursor(Some(session(2))), value("4")).await;
-    assert_eq!(absent, Err(WriteError::NotFound { session: session(2) }));
+    assert_eq!(absent, not_found(session(2)));
 }

@@ -67,10 +67,7 @@ pub(super) async fn transcript_entries_are_numbered_and_stored_once(store: Store
         session: session(2),
         ..source(1, 1)
     };
-    assert_eq!(
-        append_entries(&store, absent, Vec::new()).await,
-        Err(WriteError::NotFound { session: session(2) })
-    );
+    assert_eq!(append_entries(&store, absent, Vec::new()).await, not_found(session(2)));
 }
 
 pub(super) async fn records_add_entries_to_transcripts(store: Store) {

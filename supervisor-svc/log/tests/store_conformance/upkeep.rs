@@ -143,7 +143,7 @@ pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
     store.append(batch(session(1), 2, 1)).await.unwrap();
     assert_eq!(store.summaries(Some(session(2)), 10).await, Ok(vec![entry(1, 3, None)]));
     let absent = store.put_summary(session(9), Sequence::new(1), summary).await;
-    assert_eq!(absent, Err(WriteError::NotFound { session: session(9) }));
+    assert_eq!(absent, not_found(session(9)));
 }
 
 pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
@@ -206,8 +206,5 @@ pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
         ];
         assert_eq!(found, [is_there; 10], "session {number}");
     }
-    assert_eq!(
-        store.append(batch(session(1), 3, 1)).await,
-        Err(WriteError::NotFound { session: session(1) })
-    );
+    assert_eq!(store.append(batch(session(1), 3, 1)).await, not_found(session(1)));
 }
