@@ -4,7 +4,7 @@ use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use troupe_proto::supervisor::v1::UpdateThreadBudgetRequest;
 
-use super::thread;
+use super::show;
 use crate::{
     complete,
     context::Context,
@@ -49,6 +49,6 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let thread = answer.thread.ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json!({ "thread": json::message(&thread) }),
-        || thread::line(&thread).word(style::PLAIN, budget_in_words(thread.budget.as_ref())),
+        || show::line(&thread).word(style::PLAIN, budget_in_words(thread.budget.as_ref())),
     )
 }

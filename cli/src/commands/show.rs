@@ -17,7 +17,7 @@ use crate::{
     json, listing, names,
     options::budget_in_words,
     time,
-    ui::{self, Fields, style},
+    ui::{self, Fields, Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -218,6 +218,14 @@ fn policy(policy: Option<&ToolPolicy>) -> String {
             line
         });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Formats a thread as its id and its status.
+pub(super) fn line(thread: &Thread) -> Line {
+    let kind = ui::status_of(thread);
+    Line::default()
+        .mark(style::PLAIN, &*thread.thread_id)
+        .word(style::of_status(kind), names::status_kind(kind))
 }
 
 #[cfg(test)]

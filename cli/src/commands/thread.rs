@@ -7,7 +7,7 @@ use clap_complete::ArgValueCompleter;
 use serde_json::json;
 use troupe_proto::supervisor::v1::{
     AppendTranscriptRequest, AskParentRequest, InterruptAgentRequest, OnLimit, ReportResultRequest, ResumeAgentRequest,
-    SetActiveThreadRequest, SetThreadNoteRequest, Thread, TranscriptEntry, TranscriptKind,
+    SetActiveThreadRequest, SetThreadNoteRequest, TranscriptEntry, TranscriptKind,
 };
 
 use super::{budget, close, ps, send, show, spawn, wait};
@@ -17,8 +17,7 @@ use crate::{
     error::{Error, Result},
     ids, json,
     message::TextArgs,
-    names,
-    ui::{self, Line, style},
+    ui::{Line, style},
 };
 
 const AFTER_HELP: &str = "\
@@ -213,7 +212,7 @@ pub(crate) async fn interrupt(args: InterruptArgs, context: &Context) -> Result<
     let count = answer.interrupted_thread_ids.len();
     context.ui.answer(
         || json::message(&answer),
-        || line(thread).word(style::DIM, format!("{count} threads interrupted")),
+        || show::line(thread).word(style::DIM, format!("{count} threads interrupted")),
     )
 }
 
@@ -230,7 +229,7 @@ pub(crate) async fn resume(args: ResumeArgs, context: &Context) -> Result<()> {
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context
         .ui
-        .answer(|| json!({ "thread": json::message(thread) }), || line(thread))
+        .answer(|| json!({ "thread": json::message(thread) }), || show::line(thread))
 }
 
 /// Sets or clears the note of a thread.
@@ -246,7 +245,7 @@ pub(crate) async fn note(args: NoteArgs, context: &Context) -> Result<()> {
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
     context.ui.answer(
         || json::message(&answer),
-        || line(thread).word(style::PLAIN, &thread.thread_note),
+        || show::line(thread).word(style::PLAIN, &thread.thread_note),
     )
 }
 
@@ -260,7 +259,7 @@ async fn report(args: ReportArgs, context: &Context) -> Result<()> {
     };
     let answer = supervisor.report_result(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
-    context.ui.answer(|| json::message(&answer), || line(thread))
+    context.ui.answer(|| json::message(&answer), || show::line(thread))
 }
 
 async fn ask(args: AskArgs, context: &Context) -> Result<()> {
@@ -273,7 +272,7 @@ async fn ask(args: AskArgs, context: &Context) -> Result<()> {
     };
     let answer = supervisor.ask_parent(request).await?.into_inner();
     let thread = answer.thread.as_ref().ok_or_else(Error::empty_answer)?;
-    context.ui.answer(|| json::message(&answer), || line(thread))
+    context.ui.answer(|| json::message(&answer), || show::line(thread))
 }
 
 async fn record(args: RecordArgs, context: &Context) -> Result<()> {
@@ -320,12 +319,4 @@ async fn focus(args: FocusArgs, context: &Context) -> Result<()> {
     };
     supervisor.set_active_thread(request).await?;
     context.ui.answer(|| json!({}), || text)
-}
-
-/// Formats a thread as its id and its status.
-pub(super) fn line(thread: &Thread) -> Line {
-    let kind = ui::status_of(thread);
-    Line::default()
-        .mark(style::PLAIN, &*thread.thread_id)
-        .word(style::of_status(kind), names::status_kind(kind))
 }

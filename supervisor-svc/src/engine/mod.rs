@@ -31,6 +31,7 @@ mod stored_contents;
 mod stored_requests;
 mod table;
 mod tail;
+mod upkeep_limits;
 
 pub use self::{
     commit::{Commit, ENCODINGS},
@@ -39,7 +40,7 @@ pub use self::{
     error::Failure,
     handle::{Begun, Handle, InFlight, Waiting},
     message::{Done, Origin, Remember},
-    passivate::UpkeepLimits,
     shared::EngineConfig,
     tail::{Tail, read_log},
+    upkeep_limits::UpkeepLimits,
 };

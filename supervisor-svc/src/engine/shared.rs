@@ -9,7 +9,7 @@ use svc_kit::instruments::{counter, meter};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{deletions::Deletions, feed::Feed, passivate::UpkeepLimits, places::Places, table::ActorTable};
+use super::{deletions::Deletions, feed::Feed, places::Places, table::ActorTable, upkeep_limits::UpkeepLimits};
 use crate::{
     clock::Clock,
     domain::{rules::rate::EventRate, state::session::Session},

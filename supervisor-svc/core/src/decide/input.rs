@@ -3,7 +3,7 @@
 use crate::{
     content::ContentRef,
     event::{Event, ThreadEvent},
-    ids::{ThreadId, Turn},
+    ids::{ReportSequence, ThreadId, Turn},
     principal::Caller,
     rejection::Rejection,
     rules::{authority, limits, start},
@@ -121,7 +121,23 @@ pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
         return stop_under_way(thread, reason);
     }
     let reason = reason.to_owned();
-    Some(super::report::never_dispatched(thread, Settled::Interrupted { reason }))
+    Some(never_dispatched(thread, Settled::Interrupted { reason }))
+}
+
+/// Returns the end of a pending turn that was not dispatched.
+pub(super) fn never_dispatched(thread: &Thread, outcome: Settled) -> Event {
+    Event::Thread(
+        thread.id,
+        ThreadEvent::TurnEnded {
+            turn: Turn::ZERO,
+            generation: thread.generation,
+            outcome,
+            usage: thread.usage,
+            digests: Box::default(),
+            result_repair: false,
+            report: ReportSequence::ZERO,
+        },
+    )
 }
 
 /// Returns whether a runner has a turn of the thread.

@@ -309,23 +309,10 @@ pub(super) fn refuse_turn(session: &Session, id: ThreadId, generation: Generatio
         return Vec::new();
     };
     let message = message.to_owned();
-    vec![never_dispatched(thread, Settled::Errored { message, content: None })]
-}
-
-/// Returns the end of a pending turn that was not dispatched.
-pub(super) fn never_dispatched(thread: &Thread, outcome: Settled) -> Event {
-    Event::Thread(
-        thread.id,
-        ThreadEvent::TurnEnded {
-            turn: Turn::ZERO,
-            generation: thread.generation,
-            outcome,
-            usage: thread.usage,
-            digests: Box::default(),
-            result_repair: false,
-            report: ReportSequence::ZERO,
-        },
-    )
+    vec![super::input::never_dispatched(
+        thread,
+        Settled::Errored { message, content: None },
+    )]
 }
 
 /// Returns the failure of the latest turn when no runner reported it.

@@ -21,7 +21,7 @@ pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
 }
 
 pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
-    let creations = (0..16).map(|number| store.create(Some(key("ann", 1)), batch(session(number), 0, 1)));
+    let creations = (1..=16).map(|number| store.create(Some(key("ann", 1)), batch(session(number), 0, 1)));
     let answers = join_all(creations).await;
     assert_eq!(answers.iter().filter(|answer| **answer == Ok(Created::New)).count(), 1);
     let sessions = store.sessions(None, 100).await.unwrap();

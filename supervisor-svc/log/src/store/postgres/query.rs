@@ -318,7 +318,7 @@ fn checked_request(session: SessionId, row: &Row) -> Result<RequestRecord, Query
     }
 }
 
-/// A page of sessions.
+/// A page of sessions. None of them has the smallest id, which is before the first page.
 pub(super) async fn sessions(
     connection: &Connection,
     after: Option<SessionId>,
@@ -329,7 +329,8 @@ pub(super) async fn sessions(
     rows.iter().map(|row| Ok(session_at(row, 0)?)).collect()
 }
 
-/// Returns a page of sessions with the summary of each, without loading the sessions.
+/// Returns a page of sessions with the summary of each, without loading the sessions. None of them has the largest id, which
+/// is before the first page.
 pub(super) async fn summaries(
     connection: &Connection,
     member: MemberId,
