@@ -365,10 +365,11 @@ impl Tree {
         (status.kind(), status.message)
     }
 
-    /// Returns the session's use of its limits, and a thread's if its id is not empty.
+    /// Returns the quota of the session and of a thread. An empty id is the root or the client's own thread.
     pub async fn quota(&self, thread: &str) -> Quota {
+        let session = if thread.is_empty() { self.session.as_str() } else { "" };
         let request = GetQuotaRequest {
-            session_id: self.session.clone(),
+            session_id: session.to_owned(),
             thread_id: thread.to_owned(),
         };
         let answer = within("a quota", self.client().get_quota(request)).await;

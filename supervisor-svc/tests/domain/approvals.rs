@@ -452,7 +452,9 @@ fn denied_thread_cannot_be_resumed() {
         "the spawn's approval was denied by operator:ada: I said so"
     );
     assert_eq!(world.thread(lead).mail.len(), 1, "its parent is notified");
-    assert_eq!(world.rejection(&resume(operator(), id)), never_approved(id));
+    for caller in [operator(), world.caller(lead)] {
+        assert_eq!(world.rejection(&resume(caller, id)), never_approved(id));
+    }
     let (again, _) = ask(&mut world, lead);
     assert_eq!(world.status(again), AwaitingApproval, "a denial drops that spawn only");
 }

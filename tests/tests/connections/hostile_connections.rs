@@ -75,7 +75,7 @@ const MAX_PAYLOAD: usize = 16_384;
 /// How much of a flood is sent: many times what any bound allows.
 const FLOOD: u32 = 2_000;
 
-/// A method that is open to operators alone.
+/// A method that only known callers may call.
 const LIST_AGENTS: &str = "/troupe.registry.v1.AgentRegistryService/ListAgents";
 
 /// An empty message of gRPC: not compressed, of no length.

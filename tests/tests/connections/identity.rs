@@ -161,7 +161,7 @@ async fn publish(published: Published) -> SocketAddr {
 }
 
 /// Waits until a viewer with a token of this key is accepted.
-async fn is_let_in(address: SocketAddr, key: &Key) {
+async fn await_let_in(address: SocketAddr, key: &Key) {
     let token = key.token("viewer");
     within("the keys", async { while lists(address, &token).await.is_err() {} }).await;
 }
@@ -180,9 +180,9 @@ async fn keys_are_fetched_again_for_an_unknown_key_id() {
     let url = format!("https://{front}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-ca", believed.to_str().unwrap()]).await;
 
-    is_let_in(address, &old).await;
+    await_let_in(address, &old).await;
     published.change(new.published(), "");
-    is_let_in(address, &new).await;
+    await_let_in(address, &new).await;
     assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
 }
 
@@ -200,10 +200,10 @@ async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
     let url = format!("http://{provider}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-keys-token", "keys.token"]).await;
 
-    is_let_in(address, &old).await;
+    await_let_in(address, &old).await;
     published.change(new.published(), &token("second"));
     fs::write(&file, token("second")).unwrap();
-    is_let_in(address, &new).await;
+    await_let_in(address, &new).await;
 }
 
 /// The subject of an account of a cluster.

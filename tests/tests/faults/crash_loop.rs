@@ -118,6 +118,7 @@ impl Writer {
             self.note(&other).await;
         }
         self.interrupt(&child).await;
+        self.interrupt(&other).await;
         self.close(&parent).await;
         self.promised(&child, Change::Closed);
         if self.rng.one_in(2) {

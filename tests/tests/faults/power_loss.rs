@@ -2,8 +2,8 @@
 //! acknowledged write exists afterwards, and no effect happens twice.
 //!
 //! The disk is simulated by `tests/faults/disk.c`: the service works on real files, and their state after a power
-//! failure is computed from a journal of its writes and flushes. A control shows that the simulation can detect a loss: the
-//! service with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
+//! failure is computed from a journal of its writes and flushes. A control shows that the simulation can detect a loss:
+//! the service with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
 //!
 //! `TROUPE_POWER_SEED` repeats a run's random choices, not its moments.
 

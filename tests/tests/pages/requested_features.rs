@@ -5,7 +5,7 @@
 //! | 1  | a depth limit that cannot be bypassed | `spawning::spawn_below_max_depth_is_rejected` |
 //! | 1  | | `resume::resume_has_checks_like_a_spawn` |
 //! | 2  | slots freed by settling, also right after a crash | `spawning::queued_threads_are_admitted_in_order` |
-//! | 2  | | `crash_loop::acknowledged_writes_survive_repeated_sigkill_in_order` |
+//! | 2  | | `group_kills::group_survives_kills_of_supervisor_and_runner` |
 //! | 3  | a queue instead of an error, and known capacity | `spawning::queued_threads_are_admitted_in_order` |
 //! | 3  | | `spawning::concurrent_spawns_do_not_exceed_max_threads` |
 //! | 3  | | `spawning::quota_reports_the_use_of_each_limit` |

@@ -8,9 +8,9 @@
 //! which loses its memory without notice; the log survives it. The supervisor is real, with its gRPC stack, from the
 //! accepted connection down to the store. The registry, the runners with their agents, and the clients are fakes.
 //!
-//! Not simulated: the disk (`tests/tests/faults/crash.rs` kills a process over one), TLS, the accepting of connections and the
-//! drain, and TCP's own retransmission: a connection that lost a segment stalls until one end closes it. Random values
-//! that are in no log stay random: tokens' keys and the log's own id.
+//! Not simulated: the disk (`tests/tests/faults/crash_loop.rs` kills a process over one), TLS, the accepting of
+//! connections and the drain, and TCP's own retransmission: a connection that lost a segment stalls until one end closes
+//! it. Random values that are in no log stay random: tokens' keys and the log's own id.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod caller;

@@ -393,6 +393,7 @@ async fn reads() {
         get_quota(GetQuotaRequest, Default::default()):
             {} => "give session_id or thread_id";
             { thread_id: "x".into() } => "invalid thread_id \"x\"";
+            { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => UNKNOWN;
         watch_threads(WatchThreadsRequest, Default::default()):
             {} => "give session_id or thread_id";
             { session_id: session(), kinds: vec![99] } => "99 is no kind of event";

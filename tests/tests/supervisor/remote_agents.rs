@@ -87,12 +87,12 @@ impl Remote {
         self.runner.complete(&self.attempt, message).await;
     }
 
-    /// Reports a file that the remote agent made in its first turn.
-    async fn make(&mut self, name: &str, text: &'static str) {
+    /// Reports a file of this kind that the remote agent made in its first turn.
+    async fn make(&mut self, kind: &str, name: &str, text: &'static str) {
         let file = ArtifactReport {
             turn: 1,
             name: name.to_owned(),
-            kind: String::from("report"),
+            kind: kind.to_owned(),
             media_type: String::from("text/plain"),
             data: text.into(),
             ..ArtifactReport::default()
@@ -225,7 +225,7 @@ async fn turns_are_tasks_of_one_context() {
         "{role}"
     );
     assert_eq!(task, "the task");
-    remote.make("notes.txt", "three files").await;
+    remote.make("report", "notes.txt", "three files").await;
     remote.complete("Fixed.").await;
     assert_eq!(shown(&remote.settled().await), (StatusKind::Completed, "Fixed."));
 
@@ -321,7 +321,7 @@ async fn lost_streams_lose_and_repeat_nothing() {
     let (mut remote, _) = Box::pin(Remote::spawn("HTTP+JSON")).await;
     remote.known().await;
     remote.relay.cut().await;
-    remote.make("early.txt", "early").await;
+    remote.make("", "early.txt", "early").await;
     remote.relay.cut().await;
     remote.complete("Fixed.").await;
     remote.relay.cut().await;

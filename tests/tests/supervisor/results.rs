@@ -59,7 +59,7 @@ async fn reported_result_reaches_the_waiting_caller() {
     let (mut runner, attempt, spawned) = asked(&pair, &tree, None).await;
     let agent = pair.with_token(&spawned.token);
 
-    let tools = tree.by(agent.clone()).tools(&spawned.id).await;
+    let tools = tree.by(agent.clone()).tools("").await;
     let names: Vec<String> = tools.into_iter().map(|tool| tool.name).collect();
     assert!(names.contains(&"report_result".to_owned()), "{names:?}");
 

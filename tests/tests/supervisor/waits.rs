@@ -61,7 +61,7 @@ fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
 }
 
 /// A thread at work that has a child at work, in a session with two slots, and a second child that waits for one. As
-/// soon as the parent waits for the second child, it lends that its slot: so a test sees that a wait has begun.
+/// soon as the parent waits for the second child, it lends its slot to that child: so a test sees that a wait has begun.
 struct TestCluster {
     tree: Tree,
     runner: Runner,

@@ -119,7 +119,12 @@ async fn subtree_watch_has_own_events_and_fences_above() {
     let (_pair, tree) = started().await;
     let mine = tree.spawn("orchestrator").await.id;
     let other = tree.spawn("orchestrator").await.id;
-    let mut watch = tree.watch_where(|watch| watch.thread_id = mine.clone()).await;
+    let mut watch = tree
+        .watch_where(|watch| {
+            watch.session_id.clear();
+            watch.thread_id = mine.clone();
+        })
+        .await;
     let (_, threads) = watch.snapshot().await;
     assert_eq!(threads.len(), 1, "only what is below");
 

@@ -73,12 +73,12 @@ fn over(digest: &str) -> CreateSessionRequest {
 async fn forget(pair: &mut Pair, digest: &str) {
     pair.stop_registry().await;
     pair.start_registry().await;
-    is_unknown(get(pair, OPERATOR, digest).await);
+    refused_as_unknown(get(pair, OPERATOR, digest).await);
 }
 
 /// Checks that a call was rejected because the registry does not have the bundle.
 #[track_caller]
-fn is_unknown<T: Debug>(answer: Result<T, Status>) {
+fn refused_as_unknown<T: Debug>(answer: Result<T, Status>) {
     let text = "upload it with PutWorkspace";
     refused(answer, Code::FailedPrecondition, Reason::WorkspaceUnknown, text);
 }
@@ -192,7 +192,7 @@ async fn bundles_are_found_while_several_registries_restart() {
     // No session stores this bundle, so it is lost with its registry. The client has to upload it again.
     let digest = put(&pairs[1], vec![role("scribe", "You write.")]).await;
     pairs[1].stop_registry().await;
-    is_unknown(supervisor.clone().create_session(over(&digest)).await);
+    refused_as_unknown(supervisor.clone().create_session(over(&digest)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -220,7 +220,7 @@ async fn an_unknown_bundle_opens_no_session() {
                 agent_type: agent_type.to_owned(),
                 ..over(digest)
             };
-            is_unknown(pair.operator().create_session(request).await);
+            refused_as_unknown(pair.operator().create_session(request).await);
         }
     }
     let sessions = pair.operator().list_sessions(ListSessionsRequest::default()).await;

@@ -10,7 +10,7 @@ use proptest::{
 };
 use prost::Message as _;
 use supervisor_core::{
-    event::{Event, EventMetadata, Recorded, SessionEvent, SettingsChange, Spawned, ThreadEvent},
+    event::{CloseCause, Event, EventMetadata, Recorded, SessionEvent, SettingsChange, Spawned, ThreadEvent},
     ids::{RunnerId, Sequence},
     principal::Actor,
     settings::{Budget, ClosePolicy, EdgeManagement, Sandbox},
@@ -18,7 +18,9 @@ use supervisor_core::{
 };
 use supervisor_log::{
     codec::{
-        DecodeError, EncodeError, WireEnum as _, decode_record, encode_record, event_to_pb,
+        DecodeError, EncodeError, WireEnum as _, decode_record, encode_record,
+        enums::cause_name,
+        event_to_pb,
         parts::{budget_from_request, duration_from_pb, duration_to_pb, time_from_pb, time_to_pb},
         settings::settings_to_pb,
     },
@@ -61,6 +63,16 @@ fn encoded_record_decodes_to_equal_value() {
         };
         assert_eq!(read(&stored(&recorded)), Ok(recorded));
     }
+}
+
+/// Stored logs have these names.
+#[test]
+fn causes_of_a_close_have_fixed_names() {
+    use CloseCause::{Close, Eviction, Group, Intensity, Session};
+    assert_eq!(
+        [Close, Session, Eviction, Intensity, Group].map(cause_name),
+        ["close", "session", "eviction", "intensity", "group"]
+    );
 }
 
 #[test]

@@ -289,7 +289,10 @@ fn snapshot_of_other_release_or_session_is_rejected() {
         ("no policy", with_thread(&|thread| thread.policy = 0)),
         ("no time", with_thread(&|thread| thread.created = None)),
         ("a bad id", with_thread(&|thread| thread.parent = vec![0].into())),
-        ("no text", with_thread(&|thread| thread.runner = Some(vec![255].into()))),
+        (
+            "a text that is not UTF-8",
+            with_thread(&|thread| thread.runner = Some(vec![255].into())),
+        ),
         ("no policies", with(&|snapshot| snapshot.policies.clear())),
         ("no roles", with(&|snapshot| snapshot.roles.clear())),
         ("no notes", with(&|snapshot| snapshot.notes.clear())),
