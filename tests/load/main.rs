@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A plain program: a fixed amount of work on loopback, in temporary directories. The measured services are separate
-//! processes: this program again, with arguments to serve. Without `--bench`, as in `cargo test --benches`, it does a
+//! processes: this program again, with arguments to serve. Without `--bench`, as in `cargo test --bench load`, it does a
 //! hundredth of the work, which only shows that it still runs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
