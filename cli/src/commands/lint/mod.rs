@@ -60,7 +60,7 @@ pub(crate) struct Args {
     cwd: Option<PathBuf>,
     /// Dialect of the files [default: by the location of each file]
     #[arg(long, value_name = "DIALECT", value_enum, requires = "paths")]
-    dialect: Option<LintKind>,
+    dialect: Option<Dialect>,
     /// Fail on warnings
     #[arg(long)]
     strict: bool,
@@ -70,6 +70,31 @@ pub(crate) struct Args {
     /// Tool of your own program that lists may name (repeatable)
     #[arg(long, value_name = "NAME")]
     known_tool: Vec<String>,
+}
+
+/// The values of `--dialect`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Dialect {
+    /// `.codex/.agents/*.md`
+    Role,
+    /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
+    #[value(alias = "subagent")]
+    Profile,
+    /// `docs/templates/*.md`
+    Graph,
+    /// Agent files of other programs
+    Foreign,
+}
+
+impl From<Dialect> for LintKind {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Role => Self::Role,
+            Dialect::Profile => Self::CodexAgent,
+            Dialect::Graph => Self::Graph,
+            Dialect::Foreign => Self::Foreign,
+        }
+    }
 }
 
 /// The result of a run.
@@ -113,7 +138,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn gather(args: &Args) -> Result<Files> {
     if !args.paths.is_empty() {
-        return Files::named(&args.paths, args.dialect);
+        return Files::named(&args.paths, args.dialect.map(LintKind::from));
     }
     let start = existing_directory(args.cwd.as_deref())?;
     // Without a home directory, the project is still checked.
@@ -139,7 +164,9 @@ fn known_names(args: &Args) -> KnownNames {
         let start = path::absolute(start).unwrap_or_else(|_| start.clone());
         Files::of_places(&start, home.as_deref(), true).files
     });
-    let named = Files::named(&args.paths, args.dialect).unwrap_or_default().files;
+    let named = Files::named(&args.paths, args.dialect.map(LintKind::from))
+        .unwrap_or_default()
+        .files;
     let names = around.chain(named).filter_map(|(path, kind)| {
         let bytes = files::read(&path).ok()?;
         match lint_file(&path, kind, &bytes, &KnownNames::default()).name? {

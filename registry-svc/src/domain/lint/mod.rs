@@ -5,8 +5,6 @@ mod references;
 
 use std::{borrow::Cow, path::Path, sync::Arc};
 
-use clap::ValueEnum;
-
 pub use crate::domain::encoding::MAX_BYTES;
 use crate::domain::{
     diagnostic::{Diagnostic, Finding, Replacement},
@@ -24,13 +22,12 @@ use crate::domain::{
 const MAX_ERRORS: usize = 20;
 
 /// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the text
-/// is read as Claude Code's. The comments of the values are help texts of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// is read as Claude Code's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`
     Role,
     /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
-    #[value(name = "profile", alias = "subagent")]
     CodexAgent,
     /// `docs/templates/*.md`
     Graph,
