@@ -126,7 +126,7 @@ pub enum Command {
         /// The reported observation.
         report: Report,
     },
-    /// Records that a thread's runner is gone, or never had the thread.
+    /// Records that a thread's runner is lost, or never received the thread.
     LoseRunner {
         /// The thread.
         thread: ThreadId,
@@ -325,8 +325,8 @@ pub struct NewGroup {
     pub item_budget: Budget,
     /// The role, for the operator.
     pub role: String,
-    /// The number of items above which an operator must approve the group, regardless of the rules. For a thread, the
-    /// items of all open groups that threads created count too.
+    /// The number of items above which an operator must approve the group, regardless of the rules. If a thread creates
+    /// the group, the items of all open groups that threads created are added to the number.
     pub approval_above: Option<u32>,
     /// The id of the approval, if one is required.
     pub approval: ApprovalId,
@@ -335,7 +335,7 @@ pub struct NewGroup {
 /// An operator's changes to a session. Fields that are not set keep their value.
 #[derive(Clone, Debug, Default)]
 pub struct SettingsUpdate {
-    /// Changes of all settings except the limits. Limits in it are ignored.
+    /// Changes of all settings except the limits. Limits in this field are ignored.
     pub change: SettingsChange,
     /// The limits.
     pub limits: LimitsChange,
@@ -389,7 +389,7 @@ pub struct Dispatch {
 pub enum ResultCheck {
     /// The message is a document that matches the schema.
     Valid(ContentRef),
-    /// It is not.
+    /// The message does not match the schema.
     Invalid {
         /// The errors, for people.
         errors: String,
@@ -412,13 +412,13 @@ pub enum Report {
         turn: Turn,
         /// The outcome of the turn.
         outcome: Settled,
-        /// Usage of this attempt up to here. A cost other than zero is what the program reports, in US dollars.
+        /// Usage of this attempt so far. A cost other than zero was reported by the program, in US dollars.
         usage: Usage,
         /// The price of its model; `None` if unknown.
         price: Option<Price>,
         /// The digests of the turn's output.
         digests: OutputDigests,
-        /// Whether the runner interrupted it because the runner itself was stopped.
+        /// Whether the runner interrupted the turn because the runner itself was stopped.
         runner_stopped: bool,
         /// The check of the last message, if a requested result was not reported.
         result: Option<Box<ResultCheck>>,

@@ -2,7 +2,7 @@
 
 use crate::ids::Digest;
 
-/// The longest preview, in characters.
+/// Maximum length of a preview, in characters.
 pub const PREVIEW_CHARS: usize = 160;
 
 /// Maximum size of a message that is stored in an event, in bytes. Longer messages are stored as content.

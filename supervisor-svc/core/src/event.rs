@@ -288,7 +288,7 @@ pub enum ThreadEvent {
     GroupCreated {
         /// Its properties.
         spec: Arc<GroupSpec>,
-        /// The approval that it waits for. `None`: items start at once.
+        /// The approval that the group waits for. `None`: items start at once.
         approval: Option<ApprovalId>,
     },
     /// Limits of a group changed.
@@ -304,7 +304,7 @@ pub enum ThreadEvent {
         item: ItemRef,
         /// The outcome.
         outcome: ItemOutcome,
-        /// Why it did not succeed.
+        /// The reason if the item did not succeed.
         reason: String,
     },
     /// The outcome of a group is certain. Its pending items are cancelled.
@@ -399,20 +399,20 @@ pub struct Spawned {
     pub budget: Budget,
     /// How a running turn ends when the thread closes.
     pub close_policy: ClosePolicy,
-    /// Whether mail wakes it.
+    /// Whether mail wakes the thread.
     pub wake_policy: WakePolicy,
     /// Its first input.
     pub input: Option<ContentRef>,
     /// The number of repair turns if the first input has a result schema, otherwise `None`.
     pub result_repairs: Option<u32>,
-    /// The item of a group that it works on.
+    /// The group item that the thread works on.
     pub item: Option<ItemRef>,
 }
 
 /// Maximum size of a role description in a spawn event, in bytes. The resolution contains the complete description.
 pub const MAX_DESCRIPTION_BYTES: usize = 1_024;
 
-/// The longest note, in bytes.
+/// Maximum length of a note, in bytes.
 pub const MAX_NOTE_BYTES: usize = 1_024;
 
 /// The resolved role, without the properties that a spawn can change. Threads with equal roles share it.
@@ -622,7 +622,7 @@ pub struct Resumed {
     pub generation: Generation,
     /// The outcome with which the thread is settled.
     pub settled: Settled,
-    /// Which tools it may use now.
+    /// The effective tool policy.
     pub effective: Policy,
     /// The maximum permissions of its children.
     pub grant: Policy,

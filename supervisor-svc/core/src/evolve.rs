@@ -278,8 +278,8 @@ fn forget_decided(session: &mut Session) {
     }
 }
 
-/// Adds the change of a thread's usage to the sums of the thread and all its ancestors. Walks to the root, never over the
-/// tree.
+/// Adds the change of a thread's usage to the sums of the thread and all its ancestors. The cost is proportional to the
+/// thread's depth.
 fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
     if before == after {
         return;
@@ -314,7 +314,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
             };
             (Some(id), ended)
         }
-        // The repair turn that follows has the outcome.
+        // The end of the repair turn that follows is delivered instead.
         ThreadEvent::TurnEnded {
             result_repair: true, ..
         } => return,
@@ -624,7 +624,7 @@ impl Thread {
                 decision: ApprovalDecision::Granted,
                 ..
             } if self.status == Status::AwaitingApproval => self.become_at(Status::Queued, sequence, time),
-            // Folded for the session elsewhere, or relevant to readers of the log only.
+            // These events are folded into the session elsewhere, or are relevant to readers of the log only.
             ThreadEvent::Spawned(_)
             | ThreadEvent::SpawnFailed { .. }
             | ThreadEvent::BudgetUpdated(_)

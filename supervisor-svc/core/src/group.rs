@@ -23,7 +23,7 @@ pub struct GroupSpec {
     pub on_failure: OnFailure,
     /// The time limit of an attempt at an item. `None`: unlimited.
     pub item_deadline: Option<Duration>,
-    /// How often a failed item is tried again.
+    /// Maximum number of retries of a failed item.
     pub retries: u32,
     /// The budget of all items together.
     pub budget: Budget,
@@ -76,11 +76,11 @@ pub enum OnFailure {
 pub enum ItemOutcome {
     /// The turn completed, with a valid result if one was requested.
     Succeeded,
-    /// It did not.
+    /// The turn did not complete, or has no valid result.
     Failed,
-    /// It did not, and the item is tried again.
+    /// The attempt failed, and the item is tried again.
     Retried,
-    /// The group cancelled it.
+    /// The item was cancelled with the group.
     Cancelled,
 }
 
@@ -91,7 +91,7 @@ pub enum GroupOutcome {
     Succeeded,
     /// Too many items failed, or the budget was spent.
     Failed,
-    /// It was cancelled, or not approved.
+    /// The group was cancelled, or not approved.
     Cancelled,
 }
 

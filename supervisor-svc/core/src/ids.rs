@@ -33,7 +33,7 @@ macro_rules! uuid_ids {
                 Self(uuid)
             }
 
-            /// The UUID.
+            /// Returns the UUID.
             #[must_use]
             pub const fn as_uuid(self) -> Uuid {
                 self.0
@@ -106,7 +106,7 @@ macro_rules! numbers {
                 Self(value)
             }
 
-            /// The number.
+            /// Returns the integer value.
             #[must_use]
             pub const fn get(self) -> $inner {
                 self.0
@@ -162,7 +162,7 @@ impl RunnerId {
         Self(name.into())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -192,7 +192,7 @@ impl Digest {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

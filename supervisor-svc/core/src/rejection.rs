@@ -152,7 +152,7 @@ pub enum Rejection {
         /// The exhausted resource, its limit and the remedy.
         message: String,
     },
-    /// Threads exceed their event rate.
+    /// The event rate of one thread, or of all threads of the session together, is exceeded.
     #[error(
         "{} more than {per_second} events a second; wait {} ms",
         .thread.map_or_else(|| String::from("the agents of the session cause"), |id| format!("agent with id {id} causes")),
@@ -203,7 +203,7 @@ impl From<PolicyError> for Rejection {
     }
 }
 
-/// The action outside its subtree that a thread requested, for the text of the guard.
+/// The action that a thread requested on a target outside its subtree. It selects the error text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedVerb {
     /// CloseAgent.

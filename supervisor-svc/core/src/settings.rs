@@ -152,7 +152,7 @@ pub enum WakePolicy {
     Always,
 }
 
-/// When an active thread receives more input.
+/// The time at which an active thread receives further input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Urgency {
     /// With its next turn.
@@ -167,10 +167,10 @@ pub enum Urgency {
 /// The behavior when no slot is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// Refuse.
+    /// The call is rejected.
     #[default]
     Refuse,
-    /// Wait in the queue.
+    /// The thread waits in the queue.
     Queue,
 }
 
@@ -388,7 +388,7 @@ pub struct Usage {
     /// Time spent in running turns.
     pub wall_time: Duration,
     /// The known cost, in millionths of the session's currency. The only field that may decrease: the cost that a
-    /// program reports replaces the one of the price list.
+    /// program reports replaces the cost from the price list.
     pub cost: u64,
     /// Tokens whose cost is unknown. They are not part of `cost`.
     pub unpriced_tokens: u64,
@@ -409,7 +409,7 @@ impl Usage {
         }
     }
 
-    /// Returns the usage of `all` parts if this is that of `some` of them, which is not zero.
+    /// Returns the estimated usage of `all` parts, if this is the usage of `some` of the parts.
     #[must_use]
     pub fn scaled(self, all: u32, some: NonZeroU32) -> Self {
         let scaled = |value: u64| u64::try_from(u128::from(value) * u128::from(all) / u128::from(some.get()));
@@ -435,7 +435,7 @@ impl Usage {
         }
     }
 
-    /// Returns this sum after one of its parts has changed.
+    /// Returns this sum with one of its parts changed from `before` to `after`.
     #[must_use]
     pub const fn with_part(self, before: Self, after: Self) -> Self {
         Self {

@@ -119,7 +119,7 @@ fn spawn_without_edge_management_is_rejected() {
         assert_eq!(
             world.rejection(&spawning(spawn)),
             "edgeManagement capability is disabled: role_template \"lead\" may not spawn; its template must declare \
-             edge_management_all or edge_management_self, and its spawn must not take that away"
+             edge_management_all or edge_management_self, and its spawn must not remove that capability"
         );
     }
 }
@@ -132,7 +132,7 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
     let spawn = spawning(world.wanted_by(lead));
     assert_eq!(
         world.rejection(&spawn),
-        "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets nobody manage edges"
+        "edgeManagement capability is disabled: role_template \"lead\" may not spawn; the session lets no thread manage edges"
     );
 
     narrow(&mut world, EdgeManagement::SelfOnly);

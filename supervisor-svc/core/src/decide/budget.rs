@@ -69,8 +69,9 @@ fn used(session: &Session, thread: &Thread, reported: &Usage, price: Option<&Pri
     )
 }
 
-/// Marks threads with an exhausted budget, unmarks threads whose budget has room again, and stops active turns below an
-/// exhausted budget. Runs after each command until nothing changes. Free while no budget is exhausted.
+/// Marks threads with an exhausted budget, unmarks threads whose budget is no longer exhausted, and stops active turns
+/// below an exhausted budget. Runs after each command until nothing changes. Costs nothing while no budget is
+/// exhausted.
 pub(super) fn enforce(session: &Session) -> Vec<Event> {
     let mut events = Vec::new();
     let mut somebody_is_at_it = false;

@@ -14,8 +14,8 @@ use crate::{
 
 use super::close::{self, NewFence};
 
-/// Returns the fences that make room for a child of `parent`. Empty if there is room. Scans all threads, but only at
-/// the limit.
+/// Returns the fences that evict enough threads for one more child of `parent`. Empty below the limit. Scans all
+/// threads, but only at the limit.
 ///
 /// # Errors
 /// [`Rejection::OpenLimit`] if too few threads can be closed.

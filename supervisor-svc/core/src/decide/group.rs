@@ -119,8 +119,8 @@ pub(super) fn create(session: &Session, new: &NewGroup, now: UnixMillis) -> Resu
     Ok(events.map(|event| Event::Thread(new.parent, event)).collect())
 }
 
-/// Returns the number of items that counts for the approval. Without the other groups, a thread could split a large
-/// group into small ones.
+/// Returns the number of items that is compared with the approval threshold. It includes the other open groups.
+/// Otherwise a thread could avoid the approval by splitting a large group into small ones.
 fn counted_items(session: &Session, new: &NewGroup) -> u32 {
     let own = new.spec.item_count;
     if new.caller.thread().is_none() {
@@ -216,7 +216,7 @@ pub(super) fn retry(session: &Session, caller: &Caller, id: GroupId) -> Result<V
     if group.count_of(ItemState::Failed) + group.count_of(ItemState::Cancelled) == 0 {
         return Ok(Vec::new());
     }
-    // It may be one that an operator did not approve, and only an operator may start that.
+    // An operator may have denied this group. Only an operator may start a denied group.
     let is_cancelled = matches!(group.stage, GroupStage::Ended(GroupOutcome::Cancelled, _));
     if caller.thread().is_some() && is_cancelled && group.items.iter().all(|item| item.thread.is_none()) {
         return Err(Rejection::IllegalState(format!(
@@ -234,7 +234,7 @@ fn ended(id: GroupId) -> Rejection {
 /// Checks that the item of a spawn may start.
 ///
 /// # Errors
-/// [`Rejection::IllegalState`] if it may not, for example because it was started before.
+/// [`Rejection::IllegalState`] if it may not start, for example because it was started before.
 pub(super) fn may_start(session: &Session, parent: ThreadId, item: ItemRef) -> Result<(), Rejection> {
     let is_due = session
         .group(item.group)

@@ -85,7 +85,8 @@ pub(super) fn apply(
             };
             let mut events: Vec<Event> = reported.into_iter().chain(ended).collect();
             events.extend(repetition(session, thread, kind, *digests));
-            // A slot that is kept until the thread closes is not lost to the queue by its repair.
+            // If slots are held until the thread closes, the repair turn keeps the thread's slot and does not wait in
+            // the queue.
             let keeps_slot =
                 session.settings.slot_release == SlotRelease::Close && session.holding().contains(&thread.id);
             let admitted = repair.is_some() && keeps_slot;
@@ -230,7 +231,7 @@ pub(super) fn lose_runner(
     if session.is_closing(id) {
         return close::finish(session, id, true);
     }
-    // An attempt without a dispatched turn has nothing to lose.
+    // An attempt without a dispatched turn is not affected by the loss of its runner.
     let Some(runner) = thread.holder().filter(|_| !thread.turn.awaits_dispatch()) else {
         return Vec::new();
     };

@@ -1,5 +1,5 @@
 //! Spawn decisions: the checks of CONTRACT 3.1 in their order. The checks run twice. [`admit`] runs before the registry
-//! resolves the role, and `commit` repeats all checks because the session can change in the meantime.
+//! resolves the role, and `spawn` repeats all checks because the session can change in the meantime.
 
 use std::sync::Arc;
 
@@ -99,8 +99,8 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
 }
 
 /// Checks the spawn gate. The roles of the caller and of the parent must both allow the spawned role, for any parent in
-/// the caller's subtree. A caller with a graph template must also be allowed to manage edges. The commit decides
-/// whether it needs an approval. Operators pass the gate.
+/// the caller's subtree. A caller with a graph template must also be allowed to manage edges. `spawn` decides whether
+/// the spawn needs an approval. Operators pass the gate.
 pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Rejection> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
@@ -132,9 +132,9 @@ pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> R
 /// Returns the condition under which a graph thread without edge management could spawn.
 fn why_no_edges(session: &Session) -> &'static str {
     match session.settings.edge_management {
-        EdgeManagement::None => "the session lets nobody manage edges",
+        EdgeManagement::None => "the session lets no thread manage edges",
         EdgeManagement::SelfOnly | EdgeManagement::All => {
-            "its template must declare edge_management_all or edge_management_self, and its spawn must not take that away"
+            "its template must declare edge_management_all or edge_management_self, and its spawn must not remove that capability"
         }
     }
 }
@@ -164,7 +164,7 @@ fn free_alias(session: &Session, caller: &Caller, alias: &str) -> Result<(), Rej
     }
 }
 
-/// Decides the spawn after the template is resolved. A spawn that needs an approval records its resolution now and
+/// Decides the spawn after the template is resolved. A spawn that needs an approval records the resolved role now and
 /// waits without a slot, regardless of `on_limit`.
 pub(super) fn spawn(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
     let Some(parent) = spawn.spawned.parent else {

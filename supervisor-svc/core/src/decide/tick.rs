@@ -1,5 +1,5 @@
 //! Deadlines. [`next`] returns the next deadline and `pass` processes the deadlines that have passed. Each kind of
-//! deadline has one line in both.
+//! deadline has one line in both functions.
 
 use super::{approval, group};
 use crate::{event::Event, rules::budget, state::session::Session, time::UnixMillis};

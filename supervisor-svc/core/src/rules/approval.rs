@@ -15,9 +15,9 @@ use crate::{
 /// Default time after which a pending approval is denied automatically.
 pub const APPROVAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Minimum and maximum of a session's approval timeout.
+/// Minimum approval timeout of a session.
 pub const SHORTEST_APPROVAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// See [`SHORTEST_APPROVAL_TIMEOUT`].
+/// Maximum approval timeout of a session.
 pub const LONGEST_APPROVAL_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Maximum time that a call waits for an approval. It is longer than any approval timeout, so the call always receives

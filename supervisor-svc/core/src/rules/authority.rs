@@ -77,7 +77,7 @@ pub fn tools(thread: &Thread, method: &str) -> Result<(), Rejection> {
         })
 }
 
-/// Returns how a rejection names a method.
+/// Returns the name of a method's action in a rejection.
 #[must_use]
 pub fn verb(method: &str) -> GuardedVerb {
     if method == "CloseAgent" {

@@ -200,7 +200,7 @@ mod tests {
     use super::is_below;
 
     #[test]
-    fn a_path_is_below_a_directory_by_its_components() {
+    fn paths_are_compared_by_components() {
         for (path, directory, below) in [
             ("/p/docs/a.md", "/p/docs", true),
             ("/p/docs", "/p/docs/", true),

@@ -8,7 +8,7 @@ use crate::{
     status::StatusKind,
 };
 
-/// Which threads around one.
+/// The scope of a listing, relative to one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListScope {
     /// Its children.

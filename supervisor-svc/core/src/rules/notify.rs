@@ -152,7 +152,7 @@ impl<'e> Summary<'e> {
     }
 }
 
-/// Returns the end of a group as the verb of a line.
+/// Returns the verb of the line about a group's outcome.
 const fn group_end(outcome: GroupOutcome) -> &'static str {
     match outcome {
         GroupOutcome::Succeeded => "has a group that succeeded",

@@ -26,7 +26,7 @@ impl EventRate {
     /// The maximum rate, in events per second.
     pub const MAX: u32 = 10_000;
 
-    /// A rate from 1 to [`Self::MAX`] events a second.
+    /// Creates a rate from 1 to [`Self::MAX`] events per second.
     ///
     /// # Errors
     /// A sentence that names the number and its bounds.
@@ -165,7 +165,7 @@ impl Bucket {
     }
 
     fn refill(&mut self, allowance: Allowance, now: UnixMillis) {
-        // A thousandth of an event for each millisecond and each event a second.
+        // Each millisecond adds `per_second` thousandths of an event.
         let passed = i64::try_from(now.since(self.at).as_millis()).unwrap_or(i64::MAX);
         let gained = passed.saturating_mul(i64::from(allowance.per_second));
         self.level = self.level.saturating_add(gained).min(most(allowance));
@@ -235,7 +235,7 @@ mod tests {
         rates.charge(command, actor, 1, false, now)
     }
 
-    /// How many events of a thread pass at this moment.
+    /// Returns the number of events of a thread that are accepted at this time.
     fn passing(rates: &mut EventRates, by: u128, now: UnixMillis) -> usize {
         let note = note(thread(by));
         (0..100_000).take_while(|_| charge(rates, &note, now).is_ok()).count()
@@ -257,7 +257,7 @@ mod tests {
         let later = START.plus(Duration::from_millis(100));
         assert_eq!(passing(&mut rates, 1, later), 1);
         assert_eq!(passing(&mut rates, 1, later.plus(Duration::from_secs(3))), 30);
-        // A clock that goes back gives nothing.
+        // A clock that is set back adds no events.
         assert_eq!(passing(&mut rates, 1, START), 0);
         assert_eq!(
             passing(&mut rates, 1, later.plus(Duration::from_secs(24 * 60 * 60))),

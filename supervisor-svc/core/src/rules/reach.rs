@@ -7,8 +7,9 @@ use crate::{
     status::{Settled, Status},
 };
 
-/// Whether a thread or one below it has that content: as its last message, its result, its first input, input that waits or that its
-/// turn was given, or mail. Costs as much as the subtree has threads, inputs and letters.
+/// Returns whether a thread of the subtree has a content: as its last message, its result, its first input, queued
+/// input, input of its current turn, or mail. The cost is proportional to the number of threads, inputs and letters in
+/// the subtree.
 #[must_use]
 pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
     session
@@ -17,7 +18,8 @@ pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
         .any(|thread| thread_has(thread, digest))
 }
 
-/// The event that named that content as the last message of a thread, which is settled by it still.
+/// Returns the event that settled a thread with this content as its last message. `None` if no thread is settled with
+/// it now.
 #[must_use]
 pub fn named_as_last_message(session: &Session, digest: Digest) -> Option<Sequence> {
     let named = session.subtree(session.root_id()?).into_iter().find(|thread| {
@@ -41,7 +43,7 @@ fn thread_has(thread: &Thread, digest: Digest) -> bool {
         })
 }
 
-/// The whole last message, where it is longer than a status.
+/// Returns the complete last message if it exceeds the size limit of a status.
 fn last_message(status: &Status) -> Option<&ContentRef> {
     match status.settled()? {
         Settled::Completed { content, .. } | Settled::Errored { content, .. } => content.as_ref(),

@@ -1,4 +1,4 @@
-//! The conditions under which a thread takes part in the session, and under which work starts in it.
+//! Checks that a thread is open, and that work may start in it.
 
 use super::budget;
 use crate::{

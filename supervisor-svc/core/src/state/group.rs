@@ -25,7 +25,7 @@ pub enum ItemState {
     Running,
     /// It ended.
     Succeeded,
-    /// It ended, and no retry was left.
+    /// Its last attempt failed, and no retry was left.
     Failed,
     /// It was cancelled, before or after it started.
     Cancelled,

@@ -49,9 +49,10 @@ pub enum Body {
     },
 }
 
-/// Letters by the sequence of the event that sent each.
+/// A thread's letters, by the sequence of the event that sent each letter.
 ///
-/// Invariant: `settled` and `closed` name the letter of each child about which there is one of that kind among them.
+/// Invariant: for each child, `settled` contains the sequence of the letter about its last outcome, and `closed` that
+/// of the letter about its close, if `letters` contains such a letter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mailbox {
     letters: OrdMap<Sequence, Arc<Letter>>,
@@ -60,53 +61,53 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Whether nothing waits.
+    /// Returns whether the mailbox has no letters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.letters.is_empty()
     }
 
-    /// How many letters wait.
+    /// Returns the number of letters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.letters.len()
     }
 
-    /// How many of them are handoffs.
+    /// Returns the number of letters that are not about a child: handoffs and ends of groups.
     #[must_use]
     pub fn handoffs(&self) -> usize {
         self.letters.len() - self.settled.len() - self.closed.len()
     }
 
-    /// The letters, oldest first.
+    /// Returns the letters, oldest first.
     pub fn letters(&self) -> impl Iterator<Item = &Arc<Letter>> {
         self.letters.values()
     }
 
-    /// Those after that number, oldest first.
+    /// Returns the letters with a higher number, oldest first.
     pub fn after(&self, sequence: Sequence) -> impl Iterator<Item = &Arc<Letter>> {
         self.letters.range(sequence.next()..).map(|(_, letter)| letter)
     }
 
-    /// The number of the oldest letter.
+    /// Returns the number of the oldest letter.
     #[must_use]
     pub fn oldest(&self) -> Option<Sequence> {
         self.letters.get_min().map(|(sequence, _)| *sequence)
     }
 
-    /// The number of the newest letter.
+    /// Returns the number of the newest letter.
     #[must_use]
     pub fn newest(&self) -> Option<Sequence> {
         self.letters.get_max().map(|(sequence, _)| *sequence)
     }
 
-    /// Whether the letter of that number waits.
+    /// Returns whether the mailbox contains the letter with this number.
     #[must_use]
     pub fn holds(&self, sequence: Sequence) -> bool {
         self.letters.contains_key(&sequence)
     }
 
-    /// Whether a child's settling waits.
+    /// Returns whether the mailbox contains a letter about the child: its outcome or its close.
     #[must_use]
     pub fn has_outcome_of(&self, child: ThreadId) -> bool {
         self.settled.contains_key(&child) || self.closed.contains_key(&child)
@@ -132,7 +133,7 @@ impl Mailbox {
         self.letters.insert(letter.sequence, Arc::new(letter));
     }
 
-    /// Forgets what has a number up to that one.
+    /// Removes the letters up to and including this number.
     pub(crate) fn acknowledge(&mut self, up_to: Sequence) {
         let (read, acknowledged, waiting) = self.letters.split_lookup(&up_to);
         for letter in read.values().chain(&acknowledged) {

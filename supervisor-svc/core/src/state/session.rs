@@ -1,7 +1,7 @@
 //! The state of a session, folded from its events. Cheap to clone: the maps share their nodes, so a snapshot, a working
 //! copy and the published state cost only their differences.
 //!
-//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and those named by a `IndexKeys`) are
+//! Invariant: `root` and the indices (`order`, `aliases`, `roles`, `counts`, and those that `IndexKeys` describes) are
 //! functions of `threads`. Only `Session::put` and `Session::update` change them. `edges_at` is a function of `edges`.
 //! Only `Session::connect` and `Session::disconnect` change them. `pending`, `decided` and `moot` are functions of
 //! `approvals` and `threads`, and are maintained where approvals are folded. Snapshots therefore contain none of the
@@ -508,7 +508,8 @@ impl Session {
         Some(result)
     }
 
-    /// Updates only the indices in which the place differs. The other indices remain shared with the previous state.
+    /// Updates only the indices in which the thread's position differs. The other indices remain shared with the
+    /// previous state.
     fn move_thread(&mut self, id: ThreadId, before: &IndexKeys, after: &IndexKeys) {
         if before == after {
             return;
@@ -612,7 +613,7 @@ fn webhook_starts(
 }
 
 /// The position of a thread in the indices: a function of the thread and the session's slot rule, which never changes.
-/// The default is the place of a thread that does not exist.
+/// The default is the position of a thread that does not exist.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct IndexKeys {
     kind: Option<StatusKind>,
