@@ -215,7 +215,8 @@ pub enum ThreadEvent {
         usage: Usage,
         /// The digests of the turn's output. Boxed, because no other event is half as large.
         digests: Box<OutputDigests>,
-        /// Whether the turn had no valid result, and a repair turn follows. Its end causes no letter and no notification.
+        /// Whether the turn had no valid result, and a repair turn follows. Its end causes no letter and no
+        /// notification.
         result_repair: bool,
         /// The runner report that recorded this. Zero if the supervisor ended the turn.
         report: ReportSequence,

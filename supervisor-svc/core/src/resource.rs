@@ -7,7 +7,8 @@ use crate::{
     settings::{Budget, Usage},
 };
 
-/// A resource that a budget limits. Amounts are whole numbers: tokens, turns, milliseconds, or millionths of a currency.
+/// A resource that a budget limits. Amounts are whole numbers: tokens, turns, milliseconds, or millionths of a
+/// currency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Input and output tokens.

@@ -13,8 +13,8 @@ use crate::{
 /// Checks that `caller` may call `method` on `target`, and returns the target.
 ///
 /// # Errors
-/// [`Rejection::StaleToken`], [`Rejection::OutsideSubtree`] or [`Rejection::ToolDenied`]. [`Rejection::ThreadNotFound`] is
-/// returned to operators only, because a thread must not learn which threads exist outside its subtree.
+/// [`Rejection::StaleToken`], [`Rejection::OutsideSubtree`] or [`Rejection::ToolDenied`]. [`Rejection::ThreadNotFound`]
+/// is returned to operators only, because a thread must not learn which threads exist outside its subtree.
 pub fn authorize<'s>(
     session: &'s Session,
     caller: &Caller,

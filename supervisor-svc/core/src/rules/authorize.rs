@@ -107,8 +107,8 @@ pub fn why_unoffered(session: &Session, thread: &Thread, call: &ToolCall<'_>) ->
     }
 }
 
-/// Returns the only directory that can be written in PLANNING mode: docs/ in the session's directory. `None`: the session
-/// has no directory.
+/// Returns the only directory that can be written in PLANNING mode: docs/ in the session's directory. `None`: the
+/// session has no directory.
 #[must_use]
 pub fn docs_directory(session: &Session) -> Option<String> {
     let repository = session.settings.cwd.trim_end_matches('/');

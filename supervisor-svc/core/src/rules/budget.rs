@@ -122,8 +122,8 @@ pub fn metered(session: &Session, thread: &Thread, reported: &Usage, price: Opti
     }
 }
 
-/// Returns the usage as [`metered`] does, at the end of a dispatched turn, and counts that turn. A cost that the program
-/// reports is the cost of the whole attempt and takes precedence.
+/// Returns the usage as [`metered`] does, at the end of a dispatched turn, and counts that turn. A cost that the
+/// program reports is the cost of the whole attempt and takes precedence.
 #[must_use]
 pub fn at_turn_end(
     session: &Session,

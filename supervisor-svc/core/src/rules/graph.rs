@@ -121,8 +121,8 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
 }
 
 /// Returns the thread with that id, otherwise the thread with that alias. If neither exists, a calling thread receives
-/// [`ThreadId::NIL`]. The decision handles this id like any thread that is invisible to the caller, after all earlier checks.
-/// The two cases are therefore indistinguishable.
+/// [`ThreadId::NIL`]. The decision handles this id like any thread that is invisible to the caller, after all earlier
+/// checks. The two cases are therefore indistinguishable.
 ///
 /// # Errors
 /// [`Rejection::ThreadNotFound`], for operators only.

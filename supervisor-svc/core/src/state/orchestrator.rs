@@ -16,8 +16,8 @@ pub(crate) fn completion_mark(message: &str) -> Option<&str> {
 }
 
 impl Thread {
-    /// Returns whether the thread is an orchestrator that completed its turn without a mark. It waits for input or for the
-    /// loop. Depends on this thread only, and the session maintains an index of the result.
+    /// Returns whether the thread is an orchestrator that completed its turn without a mark. It waits for input or for
+    /// the loop. Depends on this thread only, and the session maintains an index of the result.
     #[must_use]
     pub fn is_idle_orchestrator(&self) -> bool {
         self.is_orchestrator()

@@ -1,4 +1,4 @@
-//! The enumerations, both ways.
+//! Conversion of enumerations to and from their numbers in messages.
 
 use supervisor_core::{
     event::{
@@ -20,21 +20,22 @@ use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
 
 use super::error::UnknownValue;
 
-/// An enumeration of the domain that the API has too.
+/// An enumeration of the domain that also exists in the API.
 pub trait WireEnum: Copy {
-    /// The API's enumeration.
+    /// The enumeration in the API.
     type Wire: Into<i32>;
 
-    /// The value as the API has it.
+    /// Converts to the API's value.
     fn wire(self) -> Self::Wire;
 
-    /// The value of a number. UNSPECIFIED is the default that the API documents, and an error where it documents none.
+    /// Converts the number of a message. UNSPECIFIED becomes the default that the API documents, and is an error if the
+    /// API documents no default.
     ///
     /// # Errors
     /// [`UnknownValue`].
     fn from_number(number: i32) -> Result<Self, UnknownValue>;
 
-    /// The number as a message carries it.
+    /// Returns the number in a message.
     fn number(self) -> i32 {
         self.wire().into()
     }
@@ -139,7 +140,7 @@ pub const fn turn_outcome(settled: &Settled) -> pb::TurnOutcome {
     }
 }
 
-/// The status that a turn's outcome leads to.
+/// Returns the status that follows from a turn's outcome.
 ///
 /// # Errors
 /// [`UnknownValue`]; there is no default.
@@ -167,7 +168,7 @@ pub const fn cause_name(cause: CloseCause) -> &'static str {
     }
 }
 
-/// The cause of that name.
+/// Returns the cause with this name.
 #[must_use]
 pub fn cause_of_name(name: &str) -> Option<CloseCause> {
     [

@@ -1,4 +1,4 @@
-//! Why a message has no meaning in the domain.
+//! Errors of conversions between messages and domain values.
 
 use thiserror::Error;
 
@@ -8,13 +8,13 @@ use crate::store::limits::MAX_RECORD_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{name} has no value {number}")]
 pub struct UnknownValue {
-    /// The enumeration, as the API calls it.
+    /// The enumeration's name in the API.
     pub name: &'static str,
     /// The number.
     pub number: i32,
 }
 
-/// Why a stored record, or a part of one, cannot be read.
+/// The error for a stored record, or a part of one, that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The data was written by a newer release. It must not be skipped.
@@ -23,7 +23,7 @@ pub enum DecodeError {
         /// The unknown item.
         what: String,
     },
-    /// No release writes it so.
+    /// The data is invalid in every release.
     #[error("malformed: {what}")]
     Malformed {
         /// A description of the error.
@@ -81,7 +81,7 @@ pub(super) fn newer(what: impl Into<String>) -> DecodeError {
     DecodeError::UpgradeRequired { what: what.into() }
 }
 
-/// The value of a field that is always written.
+/// Returns the value of a required field, or an error if it is missing.
 pub(super) fn required<T>(value: Option<T>, what: &str) -> Result<T, DecodeError> {
     value.ok_or_else(|| malformed(format!("{what} is missing")))
 }

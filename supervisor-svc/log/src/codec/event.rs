@@ -1,5 +1,4 @@
-//! Events, as watchers see them and as records keep them. The two directions are matches of their own, in `event_out`
-//! and `event_in`.
+//! Conversion of events, for watchers and for records. Each direction has its own module: `event_out` and `event_in`.
 
 use supervisor_core::{
     event::{Event, Recorded, SessionEvent, ThreadEvent},
@@ -17,7 +16,7 @@ use super::{
 
 pub use super::event_in::event_from_pb;
 
-/// An event as watchers see it.
+/// Converts an event to the message that watchers receive.
 #[must_use]
 pub fn event_to_pb(session: SessionId, recorded: &Recorded) -> pb::Event {
     pb::Event {
@@ -101,7 +100,7 @@ pub(super) fn private(event: &Event) -> Private {
     }
 }
 
-/// The group that a watch's filter names.
+/// Returns the kind by which the filter of a watch selects the event.
 #[must_use]
 pub const fn group(event: &Event) -> pb::EventKind {
     match event {

@@ -21,7 +21,7 @@ use super::{
     spawned::spawned_to_pb,
 };
 
-/// Converts an event to its message. `time` is the event's own time, for readers that need it in a status too.
+/// Converts an event to its message. `time` is the event's time if a status in the message must also contain it.
 pub(super) fn kind(event: &Event, time: Option<UnixMillis>) -> Kind {
     match event {
         Event::Session(event) => session_kind(event),
@@ -273,7 +273,7 @@ pub(super) fn close_requested(fence: &Fence) -> pb::CloseRequested {
         cause: cause_name(fence.cause).to_owned(),
         status_before: fence.status_before.number(),
         deadline: Some(time_to_pb(fence.deadline)),
-        // UNSPECIFIED: each thread's own.
+        // UNSPECIFIED means each thread's own policy.
         close_policy: fence.close_policy.map(|policy| policy.number()).unwrap_or_default(),
     }
 }

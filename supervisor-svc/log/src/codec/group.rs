@@ -1,4 +1,4 @@
-//! Groups in events, messages and snapshots.
+//! Conversion of groups in events, messages and snapshots.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -132,11 +132,11 @@ pub(super) fn ended_to_pb(group: GroupId, outcome: GroupOutcome, reason: &str, t
     }
 }
 
-/// The name, kind and media type of the artifact with the results of a group.
+/// The name of the artifact with the results of a group.
 pub const TABLE_NAME: &str = "group-results.json";
-/// See [`TABLE_NAME`].
+/// The kind of that artifact.
 pub const TABLE_KIND: &str = "group-results";
-/// See [`TABLE_NAME`].
+/// The media type of that artifact.
 pub const TABLE_MEDIA_TYPE: &str = "application/json";
 
 pub(super) fn stored_table(id: &str, content: Option<pb::ContentRef>) -> Result<Artifact, DecodeError> {

@@ -1,4 +1,4 @@
-//! The small parts that messages share.
+//! Conversion of values that occur in several messages.
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ const MILLIS_PER_SECOND: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
-/// A point in time as the API has it.
+/// Converts a point in time to its message.
 #[must_use]
 pub fn time_to_pb(time: UnixMillis) -> Timestamp {
     Timestamp {
@@ -49,7 +49,7 @@ pub fn time_from_pb(time: Timestamp) -> Option<UnixMillis> {
     Some(UnixMillis::new(millis))
 }
 
-/// A span as the API has it. One of more than 292 billion years is cut to that.
+/// Converts a duration to its message. Durations above 292 billion years become 292 billion years.
 #[must_use]
 pub fn duration_to_pb(span: Duration) -> prost_types::Duration {
     prost_types::Duration {
@@ -58,7 +58,7 @@ pub fn duration_to_pb(span: Duration) -> prost_types::Duration {
     }
 }
 
-/// A span from its message; `None` if it is negative or none.
+/// Converts a duration from its message. Returns `None` for negative and invalid durations.
 #[must_use]
 pub fn duration_from_pb(span: prost_types::Duration) -> Option<Duration> {
     Some(Duration::new(u64::try_from(span.seconds).ok()?, nanos(span.nanos)?))
@@ -74,12 +74,12 @@ fn nanos(nanos: i32) -> Option<u32> {
     u32::try_from(nanos).ok().filter(|nanos| *nanos < NANOS_PER_SECOND)
 }
 
-/// A time that is always written.
+/// Converts a required time.
 pub(super) fn stored_time(time: Option<Timestamp>, what: &str) -> Result<UnixMillis, DecodeError> {
     required(time.and_then(time_from_pb), what)
 }
 
-/// A time that is written if there is one.
+/// Converts an optional time.
 pub(super) fn optional_time(time: Option<Timestamp>, what: &str) -> Result<Option<UnixMillis>, DecodeError> {
     time.map(|time| required(time_from_pb(time), what)).transpose()
 }
@@ -94,12 +94,12 @@ pub(super) fn stored_private(private: Option<Box<Private>>) -> Private {
     private.map(|private| *private).unwrap_or_default()
 }
 
-/// A text as a record keeps it.
+/// Converts a text to the bytes of a record.
 pub(super) fn text_bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// Such a text again.
+/// Converts a text from the bytes of a record.
 pub(super) fn utf8<'b>(bytes: &'b [u8], what: &str) -> Result<&'b str, DecodeError> {
     str::from_utf8(bytes).map_err(|_| malformed(format!("{what} is not UTF-8")))
 }
@@ -109,7 +109,7 @@ pub(super) fn shared_text(bytes: Option<Bytes>, what: &str) -> Result<Option<Arc
     bytes.map(|bytes| utf8(&bytes, what).map(Arc::from)).transpose()
 }
 
-/// An id, a digest or an actor that is always written.
+/// Parses a required id, digest or actor.
 pub(super) fn stored_text<T: FromStr>(text: &str, what: &str) -> Result<T, DecodeError> {
     text.parse()
         .map_err(|_| malformed(format!("{what} is {text:?}, which is none")))
@@ -133,7 +133,7 @@ pub(super) fn stored_actor(text: &str) -> Result<Actor, DecodeError> {
     stored_text(text, "an actor")
 }
 
-/// A reference to content as the API has it.
+/// Converts a content reference to its message.
 #[must_use]
 pub fn content_to_pb(content: &ContentRef) -> pb::ContentRef {
     pb::ContentRef {
@@ -169,7 +169,7 @@ pub(super) fn stored_content(content: Option<pb::ContentRef>, what: &str) -> Res
     content_from_pb(required(content, what)?)
 }
 
-/// The tool call that an approval covers; an empty digest: none.
+/// Converts the tool call that an approval covers. An empty digest means `None`.
 pub(super) fn stored_call(
     digest: &str,
     content: Option<pb::ContentRef>,
@@ -183,7 +183,7 @@ pub(super) fn stored_call(
     })))
 }
 
-/// Usage as the API has it.
+/// Converts usage to its message.
 #[must_use]
 pub fn usage_to_pb(usage: Usage) -> pb::Usage {
     pb::Usage {
@@ -227,8 +227,8 @@ pub(super) fn spent(usage: Usage) -> Option<pb::Usage> {
     (usage != Usage::default()).then(|| usage_to_pb(usage))
 }
 
-/// Converts a budget to its API form. There, 0 means unbounded, so only the record's private part distinguishes a
-/// bound of zero from no bound.
+/// Converts a budget to its message. In the message 0 means unlimited, so only the record's private part distinguishes
+/// a limit of zero from no limit.
 #[must_use]
 pub fn budget_to_pb(budget: Budget) -> pb::Budget {
     pb::Budget {
@@ -239,13 +239,13 @@ pub fn budget_to_pb(budget: Budget) -> pb::Budget {
     }
 }
 
-/// A budget, unless it is without any bound.
+/// Converts a budget, or returns `None` if it has no limit.
 #[must_use]
 pub fn bounded(budget: Budget) -> Option<pb::Budget> {
     (budget != Budget::default()).then(|| budget_to_pb(budget))
 }
 
-/// Parses a budget from a request. 0 means unbounded, as the API defines.
+/// Parses a budget from a request. 0 means unlimited, as the API defines.
 ///
 /// # Errors
 /// If the time is negative.
@@ -277,12 +277,12 @@ pub(super) fn stored_budget(budget: Option<pb::Budget>, private: &Private) -> Re
     })
 }
 
-/// A budget that is missing where it is without any bound.
+/// Converts the result of [`bounded`]: a missing budget has no limit.
 pub(super) fn stored_bounds(budget: Option<pb::Budget>, private: &Private) -> Result<Budget, DecodeError> {
     budget.map_or(Ok(Budget::default()), |budget| stored_budget(Some(budget), private))
 }
 
-/// Limits as the API has them.
+/// Converts limits to their message.
 #[must_use]
 pub const fn limits_to_pb(limits: Limits) -> pb::Limits {
     pb::Limits {
@@ -293,7 +293,8 @@ pub const fn limits_to_pb(limits: Limits) -> pb::Limits {
     }
 }
 
-/// A record contains every limit, so a later change of defaults does not affect existing sessions.
+/// Converts limits from a record. A record contains every limit, so a later change of defaults does not affect existing
+/// sessions.
 pub(super) fn stored_limits(limits: pb::Limits) -> Result<Limits, DecodeError> {
     Ok(Limits {
         max_depth: required(limits.max_depth, "max_depth")?,
@@ -303,7 +304,7 @@ pub(super) fn stored_limits(limits: pb::Limits) -> Result<Limits, DecodeError> {
     })
 }
 
-/// A template's source as the API has it.
+/// Converts a template's source to its message.
 #[must_use]
 pub fn source_to_pb(source: &TemplateSource) -> common::TemplateSource {
     common::TemplateSource {
@@ -315,10 +316,10 @@ pub fn source_to_pb(source: &TemplateSource) -> common::TemplateSource {
     }
 }
 
-/// A template's source from its message.
+/// Converts a template's source from its message.
 ///
 /// # Errors
-/// A scope or a dialect that is not known.
+/// If the scope or the dialect is unknown.
 pub fn source_from_pb(source: common::TemplateSource) -> Result<TemplateSource, DecodeError> {
     Ok(TemplateSource {
         scope: Scope::from_number(source.scope)?,
@@ -329,7 +330,7 @@ pub fn source_from_pb(source: common::TemplateSource) -> Result<TemplateSource, 
     })
 }
 
-/// A block of a prompt as the API has it.
+/// Converts a block of a prompt to its message.
 #[must_use]
 pub fn block_to_pb(block: &BlockRef) -> pb::BlockRef {
     pb::BlockRef {
@@ -345,7 +346,7 @@ pub(super) fn stored_block(block: pb::BlockRef) -> Result<BlockRef, DecodeError>
     })
 }
 
-/// An edge as the API has it.
+/// Converts an edge to its message.
 #[must_use]
 pub fn edge_to_pb(edge: &Edge) -> pb::Edge {
     pb::Edge {
@@ -369,7 +370,7 @@ pub(super) fn stored_edge(edge: pb::Edge) -> Result<Edge, DecodeError> {
     })
 }
 
-/// A handoff as the API has it.
+/// Converts a handoff to its message.
 #[must_use]
 pub fn handoff_to_pb(handoff: &Handoff) -> pb::Handoff {
     let (ok, ok_reason) = match &handoff.verdict {
@@ -476,7 +477,7 @@ pub(super) fn stored_settled(kind: StatusKind, status: pb::Status, private: &Pri
     }
 }
 
-/// A message as content without a preview.
+/// Encodes a message as content without a preview.
 #[must_use]
 pub fn content_of(message: &impl Message) -> (ContentRef, Content) {
     let content = Content::new(message.encode_to_vec().into());

@@ -1,4 +1,4 @@
-//! Tool policies.
+//! Conversion of tool policies.
 
 use tool_policy::{Layer, MatchMode, Policy};
 use troupe_proto::common::v1 as common;
@@ -8,7 +8,7 @@ use super::{
     error::{DecodeError, malformed, required},
 };
 
-/// A layer as the API has it.
+/// Converts a layer to its message.
 #[must_use]
 pub fn layer_to_proto(layer: &Layer) -> common::ToolPolicyLayer {
     common::ToolPolicyLayer {
@@ -19,10 +19,10 @@ pub fn layer_to_proto(layer: &Layer) -> common::ToolPolicyLayer {
     }
 }
 
-/// A layer from its message. Its patterns are checked where they are compiled.
+/// Converts a layer from its message. Does not check the patterns. They are checked when they are compiled.
 ///
 /// # Errors
-/// A way of matching that is not known: it might restrict.
+/// If the match mode is unknown. An unknown mode must not be ignored, because it can be more restrictive.
 pub fn layer_from_proto(layer: common::ToolPolicyLayer) -> Result<Layer, DecodeError> {
     Ok(Layer {
         origin: layer.origin,
@@ -32,7 +32,7 @@ pub fn layer_from_proto(layer: common::ToolPolicyLayer) -> Result<Layer, DecodeE
     })
 }
 
-/// A policy as the API has it.
+/// Converts a policy to its message.
 #[must_use]
 pub fn to_proto(policy: &Policy) -> common::ToolPolicy {
     common::ToolPolicy {
@@ -40,7 +40,7 @@ pub fn to_proto(policy: &Policy) -> common::ToolPolicy {
     }
 }
 
-/// The layers of a policy's message.
+/// Converts the layers of a policy's message.
 ///
 /// # Errors
 /// As for [`layer_from_proto`].
@@ -65,10 +65,10 @@ pub(super) fn stored_rights(
     Ok((effective, grant))
 }
 
-/// A policy from its message.
+/// Converts a policy from its message.
 ///
 /// # Errors
-/// As for [`layer_from_proto`], and if a list has bad patterns or too many.
+/// As for [`layer_from_proto`], and if a list has malformed patterns or too many patterns.
 pub fn from_proto(policy: common::ToolPolicy) -> Result<Policy, DecodeError> {
     Policy::compile(layers_from_proto(policy)?).map_err(|error| malformed(error.to_string()))
 }

@@ -29,10 +29,10 @@ struct Versioned {
     version: u32,
 }
 
-/// The record of an event.
+/// Encodes the record of an event.
 ///
 /// # Errors
-/// [`EncodeError::TooLarge`], and [`EncodeError::RoleTooLarge`] of a spawn.
+/// [`EncodeError::TooLarge`]. For a spawn, [`EncodeError::RoleTooLarge`].
 pub fn encode_record(session: SessionId, recorded: &Recorded) -> Result<Bytes, EncodeError> {
     let record = store::Record {
         version: VERSION,
@@ -80,16 +80,16 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
     }
 }
 
-/// The event of a record of that session.
+/// Decodes a record of this session.
 ///
 /// # Errors
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value
-/// that this one does not know. [`DecodeError::Malformed`] if none did.
+/// that this one does not know. [`DecodeError::Malformed`] if the record is invalid in every release.
 pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, DecodeError> {
     // Decodes in place: the record is large, and decoding it dominates the activation of a session.
     let mut record = store::Record::default();
     let merged = record.merge(bytes.clone());
-    // A newer one need not be readable as this one.
+    // A record of a newer version may not decode as this version, so its version is read separately.
     let version = if merged.is_ok() {
         record.version
     } else {

@@ -117,7 +117,7 @@ pub(super) fn settings_private(settings: &Settings) -> Private {
     }
 }
 
-/// A change of settings as the API has it.
+/// Converts a change of settings to its message.
 #[must_use]
 pub fn change_to_pb(change: &SettingsChange) -> pb::SessionUpdated {
     pb::SessionUpdated {
@@ -158,7 +158,7 @@ pub(super) fn stored_change(change: pb::SessionUpdated, private: Private) -> Res
     })
 }
 
-/// Converts a webhook to its API form, without its secret.
+/// Converts a webhook to its message, without its secret.
 #[must_use]
 pub fn webhook_to_pb(webhook: &Webhook) -> pb::Webhook {
     pb::Webhook {
@@ -168,10 +168,10 @@ pub fn webhook_to_pb(webhook: &Webhook) -> pb::Webhook {
     }
 }
 
-/// A webhook from a request, with its secret.
+/// Converts a webhook from a request, with its secret.
 ///
 /// # Errors
-/// A kind that is not known.
+/// If a kind is unknown.
 pub fn webhook_from_pb(webhook: pb::Webhook) -> Result<Webhook, DecodeError> {
     let kinds: Result<Vec<_>, _> = webhook.kinds.into_iter().map(NotificationKind::from_number).collect();
     Ok(Webhook {

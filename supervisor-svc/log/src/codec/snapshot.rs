@@ -1,9 +1,8 @@
 //! Snapshot encoding: a session's complete state after an event, as bytes. Decoding yields an equal state.
 //! `Session::put` rebuilds links to children and indices.
 //!
-//! Data that threads have in common is written once, in tables, and shared again after decoding. Threads are decoded
-//! one at a time. Decoding all of them at once, as messages, would take more memory than the session itself, and more
-//! time.
+//! Data that several threads share is written once, in tables, and shared again after decoding. Threads are decoded one
+//! at a time. Decoding all of them at once would take more time, and more memory than the session itself.
 //!
 //! A new field of the state must be added here and increments [`VERSION`], because a release that does not know the
 //! field would silently lose it. A snapshot of another version is ignored, and the log is folded again.
@@ -55,7 +54,7 @@ use super::{
 /// The version of the format.
 pub const VERSION: u32 = 6;
 
-/// The snapshot of a session.
+/// Encodes the snapshot of a session.
 #[must_use]
 pub fn encode_snapshot(session: &Session) -> Bytes {
     let mut tables = Tables::default();
@@ -92,11 +91,11 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
     snapshot.encode_to_vec().into()
 }
 
-/// The session of a snapshot as of `sequence`.
+/// Decodes the snapshot of `session` as of `sequence`.
 ///
 /// # Errors
-/// [`DecodeError::UpgradeRequired`] if a newer release wrote it, [`DecodeError::Malformed`] if none did, or if it is
-/// another session's or of another moment.
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote it. [`DecodeError::Malformed`] if it is invalid in every
+/// release, or belongs to another session or sequence.
 pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
     check_version(version_of(bytes)?, VERSION, "snapshot")?;
     let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
@@ -150,8 +149,8 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     Ok(session)
 }
 
-/// Checks a thread's place. Threads are numbered in spawn order and parents precede their children, so that no thread
-/// is its own ancestor. The session contains all earlier threads and is as of the latest of them.
+/// Checks a thread's position. Threads are numbered in spawn order and parents precede their children, so that no
+/// thread is its own ancestor. `session` contains all earlier threads.
 fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     let id = thread.id;
     if thread.spawn_sequence <= session.sequence {
@@ -174,7 +173,8 @@ struct Tables<'s> {
     notes: Table<'s, str, String>,
 }
 
-/// Values, each with its place, and their messages in the order of their places.
+/// A table of distinct values. `places` contains the index of each value, and `rows` the messages in the order of the
+/// indices.
 struct Table<'s, T: ?Sized, M> {
     places: HashMap<&'s T, u32>,
     rows: Vec<M>,
@@ -226,7 +226,8 @@ impl Rows {
     }
 }
 
-/// The value at a place. Clones share it, so threads that had it in common have it in common again.
+/// Returns the value at an index, counted from 1. Clones of a value share its memory, so threads share it as before
+/// encoding.
 fn at<T: Clone>(rows: &[T], place: u32, what: &str) -> Result<T, DecodeError> {
     usize::try_from(place)
         .ok()
@@ -454,7 +455,7 @@ fn stored_status(state: store::StatusState, rows: &Rows) -> Result<Status, Decod
     })
 }
 
-/// The row of the table.
+/// Encodes the table row of a settled status.
 fn settlement_to_store(settled: &Settled) -> store::StatusState {
     store::StatusState {
         status: Some(Box::new(settled_to_pb(settled, None))),
@@ -671,7 +672,7 @@ fn stored_start(start: &store::WebhookStart) -> WebhookStart {
     }
 }
 
-/// The webhooks' starts by their URLs.
+/// Returns the delivery starts of the webhooks by their URLs.
 fn starts_of(webhooks: &[Webhook], starts: Vec<WebhookStart>) -> Result<OrdMap<String, WebhookStart>, DecodeError> {
     if webhooks.len() != starts.len() {
         let (webhooks, starts) = (webhooks.len(), starts.len());
@@ -684,7 +685,7 @@ fn stored_moment(millis: Option<u64>, what: &str) -> Result<UnixMillis, DecodeEr
     required(millis, what).map(UnixMillis::new)
 }
 
-/// Returns `value` unless it equals a value that is written anyway.
+/// Returns `value`, or `None` if it equals `written`, which the snapshot contains in any case.
 fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
     (value != written).then_some(value)
 }
@@ -696,7 +697,7 @@ fn stored_parent(bytes: &[u8]) -> Result<Option<ThreadId>, DecodeError> {
     stored_id(bytes).map(Some)
 }
 
-/// Every one converted, or the first error.
+/// Converts all messages. Returns the first error.
 fn all<M, T, C: FromIterator<T>>(
     messages: Vec<M>,
     convert: impl FnMut(M) -> Result<T, DecodeError>,

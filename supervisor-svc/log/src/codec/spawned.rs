@@ -1,4 +1,4 @@
-//! What a spawn fixed about a thread.
+//! Conversion of the properties of a thread that its spawn fixes.
 
 use std::{collections::BTreeMap, mem::take, sync::Arc};
 
@@ -22,7 +22,7 @@ use super::{
     policy,
 };
 
-/// The attempt that every thread begins with.
+/// The generation of a new thread.
 const FIRST_GENERATION: Generation = Generation::new(1);
 
 pub(super) fn spawned_to_pb(spawned: &Spawned) -> pb::ThreadSpawned {
@@ -66,7 +66,7 @@ pub(super) struct SnapshotFields {
     pub budget: Budget,
     pub role: Arc<Role>,
     pub note: Arc<str>,
-    /// The policy and the grant at the spawn.
+    /// The effective policy at the time of the spawn.
     pub effective: Policy,
     pub grant: Policy,
 }
@@ -168,7 +168,7 @@ pub fn origins_to_pb(origins: &BTreeMap<String, ValueOrigin>) -> BTreeMap<String
 /// Converts the origins of a role's values from their message.
 ///
 /// # Errors
-/// An origin that is not known.
+/// If an origin is unknown.
 pub fn origins_from_pb(origins: BTreeMap<String, i32>) -> Result<BTreeMap<String, ValueOrigin>, UnknownValue> {
     origins
         .into_iter()

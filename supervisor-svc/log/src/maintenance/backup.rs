@@ -1,4 +1,4 @@
-//! A backup: the log as of one moment and the keys of its threads' tokens, in a directory of their own.
+//! Backups: a consistent copy of the log and the keys of its threads' tokens, in a separate directory.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{database_of, error::MaintenanceError};
 use crate::store::{self, DATABASE};
 
-/// The log of a backup that is not whole yet.
+/// Name of the log in an incomplete backup.
 const UNFINISHED: &str = "troupe.db.unfinished";
 
-/// A backup that is whole and durable.
+/// A complete and durable backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// The size of its log.
@@ -39,7 +39,7 @@ pub fn backup(data_dir: &Path, destination: &Path, cancel: &CancellationToken) -
     claim(destination)?;
     let made = fill(&database, data_dir, destination, cancel);
     if made.is_err() {
-        // They are ours, the directory was empty. The first error is the one to report.
+        // This call created the files, because the directory was empty. The first error is the one to report.
         for name in [UNFINISHED, KEYS_FILE] {
             let _ = fs::remove_file(destination.join(name));
         }

@@ -195,8 +195,8 @@ impl BackupDir {
         Ok(())
     }
 
-    /// Removes the oldest complete backups until `keep` remain. Backups that are newer than `now` are ignored, so a clock
-    /// that was set back does not make the newest backup the oldest.
+    /// Removes the oldest complete backups until `keep` remain. Backups that are newer than `now` are ignored, so a
+    /// clock that was set back does not make the newest backup the oldest.
     ///
     /// # Errors
     /// [`MaintenanceError::BackupDir`].
@@ -279,8 +279,8 @@ pub fn backups(directory: &Path) -> Result<Vec<StoredBackup>, MaintenanceError> 
 /// Returns the directory of a backup: `path` itself, or the newest complete backup in it.
 ///
 /// # Errors
-/// [`MaintenanceError::BackupDir`] if the directory cannot be read, [`MaintenanceError::NoBackup`] if no backup in it is
-/// complete.
+/// [`MaintenanceError::BackupDir`] if the directory cannot be read, [`MaintenanceError::NoBackup`] if no backup in it
+/// is complete.
 pub(super) fn find_backup(path: &Path) -> Result<PathBuf, MaintenanceError> {
     if database_of(path).is_ok() {
         return Ok(path.to_owned());
@@ -292,8 +292,8 @@ pub(super) fn find_backup(path: &Path) -> Result<PathBuf, MaintenanceError> {
     Ok(newest.path)
 }
 
-/// Returns the size of a directory that holds a backup, or `None` if it holds anything else. Files may be removed at the
-/// same time.
+/// Returns the size of a directory that holds a backup, or `None` if it holds anything else. Files may be removed at
+/// the same time.
 fn size_of_backup(directory: &Path) -> io::Result<Option<u64>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -21,8 +21,8 @@ pub struct Copied {
     pub rows: u64,
 }
 
-/// Verifies the log of a data directory and copies it into an empty database. The directory must not be in use. The copy
-/// has an id of its own, as a restored backup has.
+/// Verifies the log of a data directory and copies it into an empty database. The directory must not be in use. The
+/// copy gets a new log id, like a restored backup.
 ///
 /// # Errors
 /// See [`MaintenanceError`]. The database is then as empty as before.
@@ -31,7 +31,7 @@ pub async fn copy(
     options: &PostgresOptions,
     tell: &mut dyn FnMut(Progress),
 ) -> Result<Copied, MaintenanceError> {
-    // Before the lock, which would make the directory.
+    // Runs before the lock is taken, because locking would create a missing directory.
     database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
     let report = verify(data_dir, tell)?;

@@ -23,15 +23,15 @@ pub enum MaintenanceError {
     /// The log can't be opened.
     #[error("cannot read the log {}: {source}", .path.display())]
     Open {
-        /// Its file.
+        /// The log's file.
         path: PathBuf,
         /// The cause.
         source: OpenError,
     },
-    /// The directory can't be locked, most likely because a service has it.
+    /// The directory can't be locked, most likely because a service uses it.
     #[error(transparent)]
     Locked(#[from] PathsError),
-    /// The database can't be packed or copied.
+    /// The database can't be compacted or copied.
     #[error(transparent)]
     Store(#[from] MaintainError),
     /// The log can't be copied into a database.
@@ -43,17 +43,17 @@ pub enum MaintenanceError {
     /// The log does not contain the session.
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
-    /// A record has no meaning to this program.
+    /// A record can't be decoded by this release.
     #[error("record {sequence} of session {session}: {source}")]
     Record {
-        /// Its session.
+        /// The session of the record.
         session: SessionId,
-        /// Its number.
+        /// The number of the record.
         sequence: Sequence,
         /// The cause.
         source: DecodeError,
     },
-    /// The directory for a backup holds something.
+    /// The directory for a backup is not empty.
     #[error("{} is not empty; nothing is overwritten, choose another directory", .path.display())]
     Occupied {
         /// The directory.
@@ -102,7 +102,7 @@ pub enum MaintenanceError {
         /// The directory.
         path: PathBuf,
     },
-    /// A data directory has a log already.
+    /// The data directory already has a log or keys.
     #[error(
         "the data directory {} has a log or keys; choose an empty directory, or pass --replace, which keeps them in a \
          subdirectory",
@@ -125,13 +125,13 @@ pub enum MaintenanceError {
     /// The operation was cancelled.
     #[error("cancelled")]
     Cancelled,
-    /// The directory has no keys of tokens.
+    /// The directory has no token keys.
     #[error("there are no keys at {}; the next start of the service makes them", .path.display())]
     NoKeys {
         /// The expected path.
         path: PathBuf,
     },
-    /// The keys of tokens can't be copied or replaced.
+    /// The token keys can't be copied or replaced.
     #[error(transparent)]
     Keys(#[from] SecretError),
     /// A file or directory cannot be created.

@@ -1,4 +1,4 @@
-//! The events of a session as watchers would see them, read from the file.
+//! Reading of a session's events from the file, in the form that watchers receive.
 
 use std::{collections::VecDeque, path::Path};
 
@@ -11,7 +11,7 @@ use crate::{
     store::{LogReader, ReadError, StoredRecord, limits::MAX_PAGE},
 };
 
-/// A session's events in order; ends after the first error.
+/// An iterator over a session's events in order. It ends after the first error.
 pub struct Events {
     log: LogReader,
     session: SessionId,
@@ -20,8 +20,8 @@ pub struct Events {
     has_ended: bool,
 }
 
-/// Returns the events of a session after `after`, including those appended during the read. Of a compacted part, it
-/// returns the events that compaction retained.
+/// Returns the events of a session after `after`, including those appended during the read. From the compacted part of
+/// the log, only the events that compaction retained are returned.
 ///
 /// # Errors
 /// See [`MaintenanceError`].
@@ -40,7 +40,8 @@ pub fn events(data_dir: &Path, session: SessionId, after: Sequence) -> Result<Ev
 }
 
 impl Events {
-    /// The next records. Those before a corrupt one are still good.
+    /// Reads the next page of records. Returns the records before a corrupt record first, and the error in the next
+    /// call.
     fn read(&mut self) -> Result<VecDeque<StoredRecord>, MaintenanceError> {
         let page = match self.log.records(self.session, self.after, MAX_PAGE) {
             Err(ReadError::Compacted { oldest, .. }) => {

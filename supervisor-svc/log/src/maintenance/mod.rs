@@ -37,7 +37,7 @@ use crate::store::{self, DATABASE, LogReader, RELEASE};
 /// # Errors
 /// See [`MaintenanceError`]. In particular, [`MaintenanceError::Locked`] names the process that uses the directory.
 pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
-    // Before the lock, which would make the directory.
+    // Runs before the lock is taken, because locking would create a missing directory.
     let database = database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
     Ok(store::compact(&database)?)
@@ -50,7 +50,7 @@ pub fn compact(data_dir: &Path) -> Result<Compacted, MaintenanceError> {
 /// # Errors
 /// The errors of [`compact`], and [`MaintenanceError::NoKeys`].
 pub fn rotate_keys(data_dir: &Path, keep: RetiredKeys) -> Result<usize, MaintenanceError> {
-    // Before the lock, which would make the directory.
+    // Runs before the lock is taken, because locking would create a missing directory.
     database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
     TokenKeys::rotate(data_dir, keep)?.ok_or_else(|| MaintenanceError::NoKeys {
@@ -70,7 +70,7 @@ pub fn is_of_other_release(data_dir: &Path) -> Result<bool, MaintenanceError> {
     }
 }
 
-/// The database of a data directory.
+/// Returns the path of a data directory's database.
 fn database_of(data_dir: &Path) -> Result<PathBuf, MaintenanceError> {
     let path = data_dir.join(DATABASE);
     if path.is_file() {

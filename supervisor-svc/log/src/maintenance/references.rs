@@ -1,4 +1,4 @@
-//! The contents that an event names.
+//! The contents that an event refers to.
 
 use std::iter::once;
 
@@ -8,9 +8,9 @@ use supervisor_core::{
     status::Settled,
 };
 
-/// Returns the contents that an event introduces and that are stored with it regardless of the session's settings. A
-/// resumed thread's last message is stored by the event that ended that turn.
-pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
+/// Returns the contents that are stored with an event regardless of the session's settings. A resumed thread's last
+/// message is stored by the event that ended that turn.
+pub(super) fn required(event: &Event) -> Vec<&ContentRef> {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => settings.workspace.iter().collect(),
         Event::Session(SessionEvent::Updated(_) | SessionEvent::Closed) => Vec::new(),
@@ -24,7 +24,7 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
             ThreadEvent::GroupEnded { table, .. } => vec![&table.content],
             ThreadEvent::ApprovalRequested { call, .. } => call.iter().map(|call| &call.content).collect(),
             ThreadEvent::HandoffSent(handoff) => once(&handoff.message).chain(&handoff.structured).collect(),
-            // Its blocks: see `prompt`.
+            // `prompt_blocks` returns the blocks of a dispatched turn.
             ThreadEvent::TurnDispatched { .. }
             | ThreadEvent::SpawnFailed { .. }
             | ThreadEvent::Admitted
@@ -52,8 +52,8 @@ pub(super) fn kept(event: &Event) -> Vec<&ContentRef> {
     }
 }
 
-/// Returns the prompt blocks that an event names. They are stored only if the session's `prompt_log` is FULL.
-pub(super) fn prompt(event: &Event) -> impl Iterator<Item = &ContentRef> {
+/// Returns the prompt blocks that an event refers to. They are stored only if the session's `prompt_log` is FULL.
+pub(super) fn prompt_blocks(event: &Event) -> impl Iterator<Item = &ContentRef> {
     let blocks = match event {
         Event::Thread(_, ThreadEvent::TurnDispatched { blocks, .. }) => blocks.as_slice(),
         Event::Session(_) | Event::Thread(..) => &[],

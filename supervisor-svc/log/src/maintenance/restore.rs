@@ -38,14 +38,14 @@ pub struct Restored {
 }
 
 /// Restores a backup, or the newest complete backup in a directory of backups, into a data directory. The data
-/// directory must not be in use, and is created if it is missing. With `replace`, a log and keys that it has are moved
-/// into a subdirectory named after `now`.
+/// directory must not be in use, and is created if it is missing. With `replace`, an existing log and its keys are
+/// moved into a subdirectory named after `now`.
 ///
 /// # Errors
 /// See [`MaintenanceError`]. [`MaintenanceError::DataDirUsed`] if there is a log or keys to replace, and
 /// [`MaintenanceError::Unsound`] if the backup is damaged. No file is replaced then.
 pub fn restore(source: &Path, data_dir: &Path, replace: bool, now: UnixMillis) -> Result<Restored, MaintenanceError> {
-    // Before the lock, which would make the directory.
+    // Runs before the lock is taken, because locking would create a missing directory.
     let source = find_backup(source)?;
     let _locked = DataDir::open(data_dir)?;
     let used = used_files(data_dir);
@@ -101,7 +101,8 @@ fn used_files(data_dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Moves the present log into a subdirectory. Keys are linked, so that they also stay until they are replaced.
+/// Moves the present log into a subdirectory. Keys are linked instead of moved, so that the directory also has them
+/// until they are replaced.
 fn set_aside(data_dir: &Path, used: &[String], name: &str) -> io::Result<Option<PathBuf>> {
     if used.is_empty() {
         return Ok(None);

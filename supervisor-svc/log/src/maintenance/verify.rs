@@ -1,9 +1,9 @@
 //! Verification of a log: stored data is intact and consistent.
 //!
-//! For each session, as of one moment, the check verifies the following. Every record matches its checksum, is stored
-//! under its own number and can be decoded. The records fold to a state. Every content matches its checksum and its
-//! digest. Every content that an event names is stored, unless the event says that it was omitted. The snapshot and
-//! the stored requests match their checksums. A fault does not stop the check of other sessions.
+//! For a consistent view of each session, the check verifies the following. Every record matches its checksum, is
+//! stored under its own number and can be decoded. The records fold to a state. Every content matches its checksum and
+//! its digest. Every content that an event refers to is stored, unless the event says that it was omitted. The snapshot
+//! and the stored requests match their checksums. A fault does not stop the check of other sessions.
 
 use std::{
     collections::BTreeMap,
@@ -46,7 +46,7 @@ pub enum Progress {
     },
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of sessions checked.
@@ -57,12 +57,13 @@ pub struct Report {
     pub contents: u64,
     /// Number of transcript entries checked.
     pub entries: u64,
-    /// The bytes of all of them.
+    /// Total size of these records, contents and entries, in bytes.
     pub bytes: u64,
-    /// Number of prompt blocks that are named but not stored, in accordance with the session's `prompt_log`. Not a
-    /// fault.
+    /// Number of prompt blocks that events refer to but that are not stored, in accordance with the session's
+    /// `prompt_log`. Not a fault.
     pub not_kept: u64,
-    /// Number of contents that are named but were omitted because their session had no space for them. Not a fault.
+    /// Number of contents that events refer to but that were omitted because the session's content quota was exhausted.
+    /// Not a fault.
     pub left_out: u64,
     /// Damage to the database file itself.
     pub damage: Vec<String>,
@@ -95,7 +96,7 @@ pub enum Problem {
     /// A record is missing.
     #[error("record {0} is missing")]
     Missing(Sequence),
-    /// A record is not what was written.
+    /// A record is damaged: it does not match its checksum.
     #[error("record {0} does not match its checksum")]
     Changed(Sequence),
     /// A record is beyond the session's head.
@@ -133,7 +134,7 @@ pub enum Problem {
     /// The first record doesn't open the session.
     #[error("its first record does not open it")]
     NotOpened,
-    /// Records were compacted away that no snapshot includes.
+    /// Compaction removed records that no snapshot includes.
     #[error("it is compacted up to record {oldest}, and no snapshot goes so far")]
     NoSnapshot {
         /// The last compacted record.
@@ -142,7 +143,7 @@ pub enum Problem {
     /// Data stored with the records does not match its checksum.
     #[error("its {0} does not match its checksum")]
     SideChanged(Side),
-    /// A content is not what its digest names.
+    /// A content does not match its digest.
     #[error("content {0} does not match its digest")]
     WrongContent(Digest),
     /// A content is missing.
@@ -150,7 +151,7 @@ pub enum Problem {
     NoContent {
         /// The content.
         digest: Digest,
-        /// The first record that names it.
+        /// The first record that refers to it.
         sequence: Sequence,
     },
     /// The size of a content differs from the size in the event.
@@ -158,14 +159,14 @@ pub enum Problem {
     WrongSize {
         /// The content.
         digest: Digest,
-        /// Its size.
+        /// Its stored size.
         found: u64,
-        /// The first record that names it.
+        /// The first record that refers to it.
         sequence: Sequence,
-        /// The size by that record.
+        /// The size in that record.
         says: u64,
     },
-    /// The engine couldn't read on.
+    /// The engine couldn't continue to read.
     #[error("{0}")]
     Engine(String),
 }
@@ -237,38 +238,38 @@ impl Report {
     }
 }
 
-/// The state folded from the records so far.
+/// The result of folding the records so far.
 enum Fold {
-    /// The session did not exist yet.
+    /// No record was folded yet.
     Before,
-    /// They fold to this.
+    /// The folded state.
     At(Box<Session>),
-    /// Something on the way can't be read.
+    /// The state is unknown, because a record can't be read.
     Unknown,
 }
 
-/// A content that events name.
+/// A content that events refer to.
 struct Named {
-    /// The first record that names it.
+    /// The first record that refers to it.
     sequence: Sequence,
-    /// Its size by that record.
+    /// Its size in that record.
     size: u64,
-    /// The strictest requirement of these events.
-    keeping: Keeping,
+    /// The strongest storage requirement of the events that refer to it.
+    requirement: Requirement,
 }
 
-/// How an event stores a content that it names, from the weakest requirement to the strongest.
+/// Whether a content that an event refers to must be stored, from the weakest requirement to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Keeping {
-    /// The session's settings do not ask for it.
-    NotAskedFor,
-    /// The session had no space for the content.
-    LeftOut,
+enum Requirement {
+    /// The session's settings do not require the content to be stored.
+    NotRequired,
+    /// The content was omitted, because the session's content quota was exhausted.
+    Omitted,
     /// The content must be stored.
-    Kept,
+    Stored,
 }
 
-/// The check of one session under way.
+/// The state of the check of one session.
 struct Check<'r> {
     report: &'r mut Report,
     session: SessionId,
@@ -281,7 +282,7 @@ struct Check<'r> {
     problems: u64,
 }
 
-/// Checks a session and adds what it finds to the report.
+/// Checks a session and adds its numbers and problems to the report.
 fn check(report: &mut Report, stored: &SessionLog<'_>) {
     let (session, head) = (stored.id(), stored.head());
     report.sessions += 1;
@@ -375,7 +376,7 @@ impl Check<'_> {
         match decode_record(self.session, &record.bytes) {
             Ok(recorded) if recorded.sequence == sequence => {
                 self.fold(&recorded);
-                self.names(&recorded);
+                self.add_references(&recorded);
             }
             Ok(recorded) => {
                 self.problem(Problem::Misplaced {
@@ -394,7 +395,7 @@ impl Check<'_> {
     fn fold(&mut self, recorded: &Recorded) {
         match &mut self.fold {
             Fold::At(session) if recorded.sequence > session.sequence => evolve::evolve(session, recorded),
-            // The snapshot has it.
+            // The snapshot includes this record, or the state is unknown.
             Fold::At(_) | Fold::Unknown => {}
             Fold::Before => match evolve::open(self.session, recorded) {
                 Some(session) => self.fold = Fold::At(Box::new(session)),
@@ -406,32 +407,32 @@ impl Check<'_> {
         }
     }
 
-    /// Remembers the contents that a record names.
-    fn names(&mut self, recorded: &Recorded) {
-        let brought = if recorded.metadata.contents_left_out {
-            Keeping::LeftOut
+    /// Adds the contents that a record refers to.
+    fn add_references(&mut self, recorded: &Recorded) {
+        let stored = if recorded.metadata.contents_left_out {
+            Requirement::Omitted
         } else {
-            Keeping::Kept
+            Requirement::Stored
         };
-        for content in references::kept(&recorded.event) {
-            self.name(content, recorded.sequence, brought);
+        for content in references::required(&recorded.event) {
+            self.add_reference(content, recorded.sequence, stored);
         }
         let prompts = match &self.fold {
-            Fold::At(session) if session.settings.prompt_log == PromptLog::Full => brought,
-            Fold::At(_) | Fold::Before | Fold::Unknown => Keeping::NotAskedFor,
+            Fold::At(session) if session.settings.prompt_log == PromptLog::Full => stored,
+            Fold::At(_) | Fold::Before | Fold::Unknown => Requirement::NotRequired,
         };
-        for block in references::prompt(&recorded.event) {
-            self.name(block, recorded.sequence, prompts);
+        for block in references::prompt_blocks(&recorded.event) {
+            self.add_reference(block, recorded.sequence, prompts);
         }
     }
 
-    fn name(&mut self, content: &ContentRef, sequence: Sequence, keeping: Keeping) {
+    fn add_reference(&mut self, content: &ContentRef, sequence: Sequence, requirement: Requirement) {
         let named = self.named.entry(content.digest).or_insert(Named {
             sequence,
             size: content.size,
-            keeping,
+            requirement,
         });
-        named.keeping = named.keeping.max(keeping);
+        named.requirement = named.requirement.max(requirement);
     }
 
     fn content(&mut self, content: &RawContent) {
@@ -455,13 +456,13 @@ impl Check<'_> {
         }
     }
 
-    /// Reports contents that are named but not stored.
+    /// Reports contents that events refer to but that are not stored.
     fn missing_contents(&mut self) {
         for (digest, named) in std::mem::take(&mut self.named) {
-            match named.keeping {
-                Keeping::NotAskedFor => self.report.not_kept += 1,
-                Keeping::LeftOut => self.report.left_out += 1,
-                Keeping::Kept => self.problem(Problem::NoContent {
+            match named.requirement {
+                Requirement::NotRequired => self.report.not_kept += 1,
+                Requirement::Omitted => self.report.left_out += 1,
+                Requirement::Stored => self.problem(Problem::NoContent {
                     digest,
                     sequence: named.sequence,
                 }),
@@ -469,7 +470,7 @@ impl Check<'_> {
         }
     }
 
-    /// Looks at the snapshot. The state of a compacted session begins with it.
+    /// Checks the snapshot. The fold of a compacted session starts from it.
     fn snapshot(&mut self, stored: &SessionLog<'_>) {
         let oldest = self.head.oldest;
         let is_compacted = oldest > Sequence::ZERO;
@@ -480,7 +481,7 @@ impl Check<'_> {
             Ok(Some(Snapshot { sequence, bytes })) if sequence >= oldest => {
                 match decode_snapshot(self.session, sequence, &bytes) {
                     Ok(session) if is_compacted => self.fold = Fold::At(Box::new(session)),
-                    // The full log is available and is folded if the snapshot cannot be read.
+                    // Without compaction, an unreadable snapshot is not a problem, because the full log is available.
                     Err(cause) if is_compacted => self.problem(Problem::UnreadableSnapshot { sequence, cause }),
                     Ok(_) | Err(_) => {}
                 }

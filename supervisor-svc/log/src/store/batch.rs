@@ -33,14 +33,14 @@ pub struct NewRecord {
 /// no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The digest of the bytes; the store believes it.
+    /// The digest of the bytes; the store does not check it.
     pub digest: Digest,
     /// The content.
     pub bytes: Bytes,
 }
 
 impl Content {
-    /// These bytes.
+    /// Creates a content with the digest of these bytes.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self {
@@ -60,21 +60,21 @@ impl Content {
     }
 }
 
-/// Says of a record of the same batch what it is, so that it is found by that.
+/// Marks a record of the same batch with a kind, so that the record can be found by kind and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The kind of the mark.
     pub kind: MarkKind,
     /// The record.
     pub sequence: Sequence,
-    /// The thread that it is about.
+    /// The thread that the record concerns.
     pub thread: ThreadId,
 }
 
-/// What a marked record is. The numbers are stored: they never change.
+/// The kind of a marked record. The numbers are stored: they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MarkKind {
-    /// A prompt that the thread was sent.
+    /// A prompt that was sent to the thread.
     Prompt = 1,
     /// An artifact of the thread.
     Artifact = 2,
@@ -122,7 +122,7 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// The request's key.
+    /// Returns the request's key.
     #[must_use]
     pub fn key(&self) -> RequestKey {
         RequestKey {
@@ -132,38 +132,38 @@ impl RequestRecord {
     }
 }
 
-/// Everything that one append writes.
+/// The data that one append writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The session that it is appended to.
+    /// The session to which the batch is appended.
     pub session: SessionId,
-    /// The head that the writer saw.
+    /// The head that the writer expects.
     pub expected: Sequence,
     /// The epoch that the writer holds.
     pub epoch: Epoch,
-    /// The records, numbered from the one after `expected`. None is legal: a request can succeed without an event.
+    /// The records, numbered from `expected` + 1. May be empty, because a request can succeed without an event.
     pub records: Vec<NewRecord>,
-    /// Contents that the records refer to and that the session may not have yet.
+    /// Contents that the records refer to and that may not be stored yet.
     pub contents: Vec<Content>,
     /// Marks of the records that can be found without reading the log and are retained by compaction.
     pub marks: Vec<Mark>,
     /// Entries that the records add to the transcripts of threads.
     pub entries: Vec<(ThreadId, NewEntry)>,
-    /// Threads that the records begin.
+    /// Threads that the records spawn.
     pub new_threads: Vec<ThreadId>,
-    /// Requests that these records answer.
+    /// The requests that caused these records, with their outcomes.
     pub requests: Vec<RequestRecord>,
     /// The time at which the session must be active next. Replaces the previous value. `None` = no scheduled time.
     pub due: Option<UnixMillis>,
 }
 
 impl Batch {
-    /// The head once the batch is appended.
+    /// Returns the head after the batch is appended.
     pub(super) fn head_after(&self) -> Sequence {
         self.records.last().map_or(self.expected, |record| record.sequence)
     }
 
-    /// The bytes that the batch carries.
+    /// Returns the size of the batch in bytes.
     fn weight(&self) -> usize {
         let records = self.records.iter().map(|record| record.bytes.len());
         let contents = self.contents.iter().map(|content| content.bytes.len());
@@ -176,10 +176,10 @@ impl Batch {
         all.fold(0, usize::saturating_add)
     }
 
-    /// Checks sizes, counts and the numbering. Returns the bytes that the batch carries.
+    /// Checks sizes, counts and the numbering. Returns the size of the batch in bytes.
     ///
     /// # Errors
-    /// The first rule that the batch breaks.
+    /// The first rule that the batch violates.
     pub(super) fn check(&self) -> Result<usize, Invalid> {
         at_most_items("records", self.records.len())?;
         at_most_items("contents", self.contents.len())?;
@@ -216,7 +216,7 @@ impl Batch {
     /// Checks the batch as the first of a session.
     ///
     /// # Errors
-    /// As [`check`](Self::check), or that it expects a head.
+    /// As for [`check`](Self::check), and [`Invalid::NotFirst`] if it expects a head.
     pub(super) fn check_first(&self, key: Option<&CreationKey>) -> Result<usize, Invalid> {
         if self.expected != Sequence::ZERO {
             return Err(Invalid::NotFirst {
@@ -286,34 +286,35 @@ pub struct CreationKey {
     pub request_id: String,
     /// The request's hash.
     pub hash: RequestHash,
-    /// The present: a key remembered until then or earlier counts as forgotten.
+    /// The current time. A stored key that expires at this time or earlier is ignored.
     pub now: UnixMillis,
-    /// Until when this key is remembered.
+    /// The time at which this key expires.
     pub expires: UnixMillis,
 }
 
-/// How a creation ended.
+/// The result of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
     /// The session is new and its first batch is durable.
     New,
-    /// The creator's request id has already created this session. The call wrote nothing.
+    /// An earlier request with this creator and request id created a session. The call wrote nothing.
     Existing {
-        /// The session of then.
+        /// The session that was created.
         session: SessionId,
-        /// The hash of then. If it differs from the present one, the id was used for two different requests.
+        /// The hash of the earlier request. If it differs from the hash in the key, the id was used for two different
+        /// requests.
         hash: RequestHash,
     },
 }
 
-/// A remembered creation.
+/// A stored creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creation {
     /// The session that was created.
     pub session: SessionId,
     /// The request's hash.
     pub hash: RequestHash,
-    /// Until when it is remembered.
+    /// The time at which it expires.
     pub expires: UnixMillis,
 }
 
@@ -331,7 +332,7 @@ pub struct StoredRecord {
 pub struct Head {
     /// The sequence number of the last record. [`Sequence::ZERO`] if the log is empty.
     pub sequence: Sequence,
-    /// The present epoch.
+    /// The current epoch.
     pub epoch: Epoch,
     /// The last compacted record: reads start after it or later. [`Sequence::ZERO`] if the log is not compacted.
     pub oldest: Sequence,
@@ -375,6 +376,6 @@ pub struct Due {
 pub struct CursorKey {
     /// The session that the cursor is deleted with, if it belongs to one.
     pub session: Option<SessionId>,
-    /// Its name there.
+    /// Its name, unique within the session.
     pub name: String,
 }

@@ -5,17 +5,17 @@ use supervisor_core::ids::{Digest, Sequence, SessionId, ThreadId};
 
 use crate::store::batch::RequestRecord;
 
-/// Of a record, or of a snapshot at its last record.
+/// Returns the checksum of a record, or of a snapshot with the sequence of its last record.
 pub(super) fn numbered(session: SessionId, sequence: Sequence, bytes: &[u8]) -> u32 {
     checksum(session, &[&sequence.get().to_be_bytes(), bytes])
 }
 
-/// Of a content.
+/// Returns the checksum of a content.
 pub(super) fn content(session: SessionId, digest: Digest, bytes: &[u8]) -> u32 {
     checksum(session, &[&digest.as_bytes()[..], bytes])
 }
 
-/// Of a remembered request.
+/// Returns the checksum of a stored request.
 pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
     let expires = i64::try_from(request.expires.get()).unwrap_or(i64::MAX);
     checksum(
@@ -32,7 +32,7 @@ pub(super) fn request(session: SessionId, request: &RequestRecord) -> u32 {
     )
 }
 
-/// Of a transcript's entry. A dropped text counts as empty.
+/// Returns the checksum of a transcript entry. A dropped text counts as empty.
 pub(super) fn transcript(
     session: SessionId,
     thread: ThreadId,
@@ -55,7 +55,7 @@ fn checksum(session: SessionId, parts: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-/// Encodes the length independently of the machine's word size.
+/// Encodes the length of a text independently of the machine's word size.
 fn length(text: &str) -> [u8; 8] {
     u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! Conversions from the store's types to column values, as all engines with a database use them.
+//! Conversions from the store's types to column values, for all database engines.
 
 use supervisor_core::time::UnixMillis;
 
@@ -12,23 +12,23 @@ pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A time as its column holds it.
+/// Converts a time to its column type.
 pub(super) fn millis(time: UnixMillis) -> i64 {
     integer(time.get())
 }
 
-/// The bound of a list's page.
+/// Returns the value of a page's LIMIT, at most [`MAX_PAGE`].
 pub(super) fn page(limit: usize) -> i64 {
     bound(limit.min(MAX_PAGE))
 }
 
-/// A bound of a statement.
+/// Returns the value of a LIMIT.
 pub(super) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Returns the scope and the request id at which the requests after a key begin. No text sorts between a text and the same
-/// text followed by a NUL, and none sorts before two empty texts.
+/// Returns the scope and the request id at which the requests after a key begin. No text sorts between a text and the
+/// same text followed by a NUL, and none sorts before two empty texts.
 pub(super) fn first_request(after: Option<&RequestKey>) -> (&str, String) {
     match after {
         Some(key) => (&key.scope, format!("{}\0", key.request_id)),
@@ -36,7 +36,7 @@ pub(super) fn first_request(after: Option<&RequestKey>) -> (&str, String) {
     }
 }
 
-/// The session's part of a cursor's key; empty for a cursor that belongs to none.
+/// Returns the session column of a cursor's key. Empty if the cursor belongs to no session.
 pub(super) fn cursor_session(key: &CursorKey) -> Vec<u8> {
     key.session
         .map_or_else(Vec::new, |session| session.as_uuid().into_bytes().to_vec())

@@ -39,27 +39,27 @@ pub enum Refusal {
 /// The error of an invalid write. A retry fails again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Invalid {
-    /// Something is larger than its bound.
+    /// An item is larger than its maximum size.
     #[error("{what} of {bytes} bytes: at most {max} are allowed")]
     TooLarge {
         /// The kind of item that is too large.
         what: &'static str,
         /// Its size.
         bytes: usize,
-        /// The bound.
+        /// The maximum size.
         max: usize,
     },
-    /// A batch carries too many of one kind.
+    /// A batch has too many items of one kind.
     #[error("{count} {what} in a batch: at most {max} are allowed")]
     TooMany {
         /// The kind of item.
         what: &'static str,
         /// The number of items.
         count: usize,
-        /// The bound, [`MAX_BATCH_ITEMS`](super::limits::MAX_BATCH_ITEMS).
+        /// The maximum number, [`MAX_BATCH_ITEMS`](super::limits::MAX_BATCH_ITEMS).
         max: usize,
     },
-    /// The records of a batch aren't numbered one by one from the expected head.
+    /// The records of a batch aren't numbered consecutively from the expected head.
     #[error("record {found} where {expected} was expected")]
     Gap {
         /// The expected sequence number.
@@ -67,7 +67,7 @@ pub enum Invalid {
         /// The actual sequence number.
         found: Sequence,
     },
-    /// A sequence number is beyond what the engines store.
+    /// A sequence number exceeds the maximum that the engines can store.
     #[error("the sequence number is out of range")]
     OutOfNumbers,
     /// The first batch of a session expects records before it.
@@ -100,7 +100,7 @@ pub enum Invalid {
     },
 }
 
-/// Why a write wasn't acknowledged.
+/// The error of a write that was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
     /// The session does not exist. It may have been deleted.
@@ -113,16 +113,16 @@ pub enum WriteError {
     /// retry.
     #[error("fenced: the session's epoch is {current}")]
     Fenced {
-        /// The present epoch.
+        /// The current epoch.
         current: Epoch,
     },
-    /// The log doesn't end where the writer of a batch thinks.
+    /// The log doesn't end at the head that the batch expects.
     #[error("the session's head is {actual}")]
     Mismatch {
         /// The actual end of the log.
         actual: Sequence,
     },
-    /// The write breaks a rule; it did not happen.
+    /// The write is invalid and had no effect.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The write had no effect. It may succeed later.
@@ -144,7 +144,7 @@ pub enum Side {
     Content(Digest),
     /// The snapshot.
     Snapshot,
-    /// A remembered request.
+    /// A stored request.
     Request,
     /// An entry of a thread's transcript.
     Transcript {
@@ -166,7 +166,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Why a read failed.
+/// The error of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// A record is missing or doesn't match its checksum. The session can't be replayed past it.
@@ -200,18 +200,18 @@ pub enum ReadError {
     Engine(String),
 }
 
-/// A PostgreSQL URL is invalid. The text does not show the URL, because it may have a password.
+/// The error for an invalid PostgreSQL URL. The text does not show the URL, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the PostgreSQL URL is invalid: {0}; an example is postgres://user@host:5432/database?sslmode=verify-full")]
 pub struct InvalidUrl(pub(super) String);
 
-/// Why a PostgreSQL database cannot be used.
+/// The error for a PostgreSQL database that cannot be used.
 #[derive(Debug, Error)]
 pub enum PostgresError {
     /// The URL is invalid.
     #[error(transparent)]
     Url(#[from] InvalidUrl),
-    /// The file of the password or of the authority cannot be used.
+    /// The password file or the CA certificate file cannot be used.
     #[error("{cause}")]
     File {
         /// The file and the defect.
@@ -287,7 +287,7 @@ pub enum PostgresError {
     Engine(String),
 }
 
-/// Why a store couldn't be opened.
+/// The error for a store that cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// The data was written by a newer version of the program.
@@ -309,7 +309,7 @@ pub enum OpenError {
     Outdated {
         /// The version of the data.
         found: i64,
-        /// The version that is read.
+        /// The version that this program reads.
         needed: i64,
     },
     /// The file is missing or empty, although the data directory has been used.
@@ -327,7 +327,7 @@ pub enum OpenError {
     /// The engine's own check found the file damaged.
     #[error("the database is damaged ({0}); restore a backup")]
     Damaged(String),
-    /// The engine didn't take a setting that durability rests on.
+    /// The engine didn't apply a setting that durability requires.
     #[error("the database has {setting} = {found} instead of {wanted}; is it on a network file system?")]
     NotDurable {
         /// The setting.
@@ -346,12 +346,12 @@ pub enum OpenError {
     /// The writer's thread couldn't be started.
     #[error("the writer can't be started: {0}")]
     Thread(#[from] std::io::Error),
-    /// Opening was cut short, as by the runtime's end.
+    /// Opening was interrupted, for example by the end of the runtime.
     #[error("opening the database was cut short: {0}")]
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// Why the keys in a database cannot be rotated.
+/// The error for keys in a database that cannot be rotated.
 #[derive(Debug, Error)]
 pub enum RotateError {
     /// The database has no keys.
@@ -372,7 +372,7 @@ pub enum RotateError {
     /// The keys in the database are not valid.
     #[error("the keys in the database are invalid: {0}")]
     Malformed(&'static str),
-    /// A new key cannot be made.
+    /// A new key cannot be generated.
     #[error(transparent)]
     New(#[from] SecretError),
     /// The database cannot be used.
@@ -386,7 +386,7 @@ impl From<PostgresError> for RotateError {
     }
 }
 
-/// Why a log cannot be copied into a database.
+/// The error for a log that cannot be copied into a database.
 #[derive(Debug, Error)]
 pub enum ImportError {
     /// The database has sessions.
@@ -395,7 +395,7 @@ pub enum ImportError {
         /// The server and the name of the database.
         database: String,
     },
-    /// A value of the file has no place in the database.
+    /// A value of the file cannot be stored in the database.
     #[error(
         "a value of the column \"{column}\" of the table \"{table}\" is invalid; \"troupe store verify\" checks the log"
     )]

@@ -5,19 +5,20 @@ use std::time::Duration;
 /// Maximum size of a record. Larger data is stored as content, separate from the event.
 pub const MAX_RECORD_BYTES: usize = 16 * 1024;
 
-/// The largest content: a workspace bundle of 16 MiB of files with 2,000 paths of 4,096 bytes.
+/// Maximum size of a content. The largest content is a workspace bundle: 16 MiB of files with 2,000 paths of 4,096
+/// bytes.
 pub const MAX_CONTENT_BYTES: usize = 24 * 1024 * 1024;
 
 /// Maximum size of a stored request's outcome. The largest outcome lists every open thread of the largest session.
 pub const MAX_OUTCOME_BYTES: usize = 256 * 1024;
 
-/// The longest text that is part of a key: a creator, a scope, a request id, a cursor's name.
+/// Maximum length of a text that is part of a key (a creator, a scope, a request id or a cursor's name), in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// The largest value of a cursor.
+/// Maximum size of a cursor's value, in bytes.
 pub const MAX_CURSOR_BYTES: usize = 4 * 1024;
 
-/// The largest snapshot.
+/// Maximum size of a snapshot, in bytes.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Maximum number of items of one kind (records, contents, threads, requests) in a batch. An append is split long
@@ -41,47 +42,49 @@ pub const MAX_TRANSCRIPT_ENTRIES: u64 = 100_000;
 /// Maximum number of texts that one append drops, so that it blocks the writer only briefly.
 pub(super) const MAX_DROPPED_TEXTS: usize = 256;
 
-/// Maximum number of entries of one append to a transcript: those of a runner and a notice.
+/// Maximum number of entries of one append to a transcript: the entries of a runner and a notice.
 pub const MAX_TRANSCRIPT_BATCH: usize = 257;
 
 /// Maximum size of one append to a transcript, in bytes.
 pub const MAX_TRANSCRIPT_BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// The most that a list returns at once.
+/// Maximum number of items in a page of a list.
 pub const MAX_PAGE: usize = 1024;
 
-/// The largest summary of a session.
+/// Maximum size of a session's summary, in bytes.
 pub const MAX_SUMMARY_BYTES: usize = 64 * 1024;
 
 /// Maximum number of records that one call of `compact` removes, so that it blocks the writer only briefly.
 pub const MAX_COMPACTED: usize = 4096;
 
-/// The most that one call of `forget_requests` forgets of each kind, so that it holds the writer only briefly.
+/// Maximum number of items of each kind that one call of `forget_requests` deletes, so that it blocks the writer only
+/// briefly.
 pub const MAX_FORGOTTEN: usize = 4096;
 
-/// The most writes that share one commit.
+/// Maximum number of writes that share one commit.
 pub(super) const MAX_GROUP_JOBS: usize = 128;
 
-/// Size at which a commit group accepts no further write, in bytes.
+/// Size in bytes from which a commit group accepts no further write.
 pub(super) const MAX_GROUP_BYTES: usize = 16 * 1024 * 1024;
 
-/// The most writes that wait for the writer: a second group while the first is committed.
+/// Maximum number of writes in the writer's queue: enough for a second group while the first group is committed.
 pub(super) const MAX_QUEUE_JOBS: usize = 2 * MAX_GROUP_JOBS;
 
-/// The most bytes of writes that wait for the writer or are with it. Not less than the largest single write.
+/// Maximum total size of the writes that are queued or being committed, in bytes. Not less than the largest single
+/// write.
 pub(super) const MAX_QUEUE_BYTES: usize = 128 * 1024 * 1024;
 
-/// The most read-only connections, and so the most reads at once.
+/// Maximum number of read connections, and therefore of concurrent reads.
 pub(super) const MAX_READERS: usize = 4;
 
-/// Number of connections to PostgreSQL that commit groups of writes. A session always uses the same one.
+/// Number of connections to PostgreSQL that commit groups of writes. A session always uses the same connection.
 pub(super) const WRITER_LANES: usize = 2;
 
-/// Maximum time of a query, or of one step of a commit group, on PostgreSQL. It is longer than the transfer of the
-/// largest batch takes.
+/// Maximum time of a query, or of one step of a commit group, on PostgreSQL. It is longer than the transfer time of the
+/// largest batch.
 pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a write is retried while PostgreSQL cannot be reached. After that it is rejected.
+/// Time for which a write is retried while PostgreSQL cannot be reached. After that the write is rejected.
 pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cache size of a read-only connection, in KiB. A log is read sequentially. A larger cache would hold pages that are
@@ -100,10 +103,10 @@ pub(super) const LONG_LOG_FRAMES: i64 = 1_500;
 /// earlier.
 pub(super) const FEW_FRAMES: i64 = 100;
 
-/// How long a connection waits for another program's lock, such as an operator's shell or a backup.
+/// Maximum time that a connection waits for the lock of another program, such as an operator's shell or a backup.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Prepared statements cached per connection. It exceeds the number of distinct statements.
+/// Number of prepared statements that are cached per connection. It exceeds the number of distinct statements.
 pub(super) const STATEMENT_CACHE: usize = 64;
 
 const _: () = assert!(MAX_CONTENT_BYTES <= MAX_BATCH_BYTES);

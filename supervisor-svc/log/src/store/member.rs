@@ -3,34 +3,34 @@
 use supervisor_core::ids::Epoch;
 pub use supervisor_core::ids::MemberId;
 
-/// How a process introduces itself to the others.
+/// The properties of a process that joins the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMember {
-    /// Its name, which it has again after a restart. An older member with the same name is removed.
+    /// Its name, stable across restarts. An older member with the same name is removed.
     pub name: String,
-    /// The URL at which the others reach it.
+    /// The URL at which the other members reach it.
     pub address: String,
     /// The release of its program.
     pub release: String,
 }
 
-/// What a member does.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It takes over sessions.
+    /// The member takes over sessions.
     Active = 1,
-    /// It hands its sessions over and takes over none.
+    /// The member hands its sessions over and takes over no sessions.
     Leaving = 2,
 }
 
-/// What a member reports about itself with each beat.
+/// A member's report about itself. Members report regularly to show that they are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// Its state.
     pub state: MemberState,
-    /// The sessions in its memory.
+    /// The number of sessions in its memory.
     pub sessions: u64,
-    /// The runners that are attached to it.
+    /// The number of attached runners.
     pub runners: u64,
 }
 
@@ -39,11 +39,11 @@ pub struct Beat {
 pub struct Member {
     /// Its identity.
     pub id: MemberId,
-    /// Its introduction.
+    /// Its properties.
     pub info: NewMember,
     /// Its last report.
     pub last: Beat,
-    /// Grows with each beat.
+    /// The number of its beats. Increases with each beat.
     pub beats: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Member {
 pub struct DatabaseInfo {
     /// Name and version.
     pub engine: String,
-    /// The synchronous standbys that it waits for, as configured. Empty without any.
+    /// The configured synchronous standbys that commits wait for. Empty if there are none.
     pub synchronous_standbys: String,
 }
 

@@ -56,16 +56,16 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// The database's file in a data directory.
 pub const DATABASE: &str = "troupe.db";
 
-/// The agreed value that has the keys of threads' tokens ([`EventStore::agree`]).
+/// The key of the shared value with the keys of threads' tokens. See [`EventStore::agree`].
 pub const TOKEN_KEYS: &str = "token_keys";
 
-/// A call that reads.
+/// The future of a read.
 pub type ReadFuture<'a, T> = BoxFuture<'a, Result<T, ReadError>>;
 
-/// A call that writes.
+/// The future of a write.
 pub type WriteFuture<'a, T> = BoxFuture<'a, Result<T, WriteError>>;
 
-/// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means that much.
+/// A log of many sessions. Every list is a page: a `limit` above [`limits::MAX_PAGE`] means [`limits::MAX_PAGE`].
 ///
 /// Reads see every write that was acknowledged before they began, and never wait for a writer.
 pub trait EventStore: Send + Sync + 'static {
@@ -88,14 +88,15 @@ pub trait EventStore: Send + Sync + 'static {
     /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
     ///
     /// # Errors
-    /// See [`WriteError`]: with all but [`WriteError::Unknown`] the batch surely did not happen.
+    /// See [`WriteError`]. The batch had no effect, except that its outcome is unknown after [`WriteError::Unknown`].
     fn append(&self, batch: Batch) -> WriteFuture<'_, ()>;
 
     /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced. A
     /// session that another member owns is not claimed.
     ///
     /// # Errors
-    /// [`WriteError::NotFound`] if there is no such session. [`Refusal::NotMember`] if this process is not an active member.
+    /// [`WriteError::NotFound`] if there is no such session. [`Refusal::NotMember`] if this process is not an active
+    /// member.
     fn claim(&self, session: SessionId) -> WriteFuture<'_, Claim>;
 
     /// Ends the ownership of a session in this epoch, so that any member can claim it. Has no effect on a session that
@@ -107,8 +108,8 @@ pub trait EventStore: Send + Sync + 'static {
         Box::pin(ready(Ok(())))
     }
 
-    /// Gives a session to an active member. Returns false and does nothing if that member is not active, or if this process
-    /// does not own the session in this epoch.
+    /// Gives a session to an active member. Returns false and does nothing if that member is not active, or if this
+    /// process does not own the session in this epoch.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -121,8 +122,8 @@ pub trait EventStore: Send + Sync + 'static {
         MemberId::from_uuid(self.log_id())
     }
 
-    /// Returns whether other processes can be members too. If not, the methods of members have no effect, and every claim
-    /// is granted.
+    /// Returns whether other processes can be members too. If not, the methods about members have no effect, and every
+    /// claim is granted.
     fn is_shared(&self) -> bool {
         false
     }
@@ -206,17 +207,17 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`WriteError`].
     fn delete_session(&self, session: SessionId, threads: Vec<ThreadId>) -> WriteFuture<'_, bool>;
 
-    /// Forgets requests and keys of creation that expired at or before `now`, at most [`limits::MAX_FORGOTTEN`] of each
-    /// kind. Answers how many; call again while it isn't zero.
+    /// Deletes requests and creation keys that expired at or before `now`, at most [`limits::MAX_FORGOTTEN`] of each
+    /// kind. Returns the number of deleted items. Repeat the call until it returns zero.
     ///
     /// # Errors
     /// See [`WriteError`].
     fn forget_requests(&self, now: UnixMillis) -> WriteFuture<'_, u64>;
 
-    /// Appends entries to a thread's transcript and numbers them. Texts are left out while the transcripts of the
-    /// session have more than `session_bytes`.
+    /// Appends entries to a thread's transcript and numbers them. Texts are omitted while the transcripts of the
+    /// session are larger than `session_bytes`.
     ///
-    /// Completes when the write has its place among the writes: a later append is durable only with it or after it. See
+    /// Completes when the write is queued. A later append becomes durable with it or after it. See
     /// [`PendingEntries::durable`].
     fn append_transcript(
         &self,
@@ -243,9 +244,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`ReadError::CorruptSide`] if it does not match its digest.
     fn transcript_text(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<LongText>>;
 
-    /// Closes the store: accepted writes become durable, later writes get [`Refusal::Closed`]. Completes when that is
-    /// done. A second call is harmless. Dropping the store has the same effect, but blocks the dropping thread until
-    /// it is done.
+    /// Closes the store. Completes when all accepted writes are durable. Later writes get [`Refusal::Closed`]. A second
+    /// call has no effect. Dropping the store has the same effect, but blocks the thread until it is done.
     fn close(&self) -> BoxFuture<'_, ()>;
 
     /// Returns the end of a session's log and its owner's epoch, or `None` if there is no such session.
@@ -266,7 +266,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// records.
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
+    /// [`ReadError::Corrupt`] names the first record that doesn't match its checksum.
     fn marked(
         &self,
         session: SessionId,
@@ -276,13 +276,13 @@ pub trait EventStore: Send + Sync + 'static {
         limit: usize,
     ) -> ReadFuture<'_, Vec<StoredRecord>>;
 
-    /// A content of a session.
+    /// Returns a content of a session.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
     fn content(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<Bytes>>;
 
-    /// A session's snapshot.
+    /// Returns a session's snapshot.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum; the log can be replayed without it.
@@ -294,7 +294,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
     fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>>;
 
-    /// A session's remembered requests in the order of their keys, after `after`.
+    /// Returns a session's stored requests in the order of their keys, after `after`.
     ///
     /// # Errors
     /// [`ReadError::CorruptSide`] if one doesn't match its checksum.
@@ -305,38 +305,38 @@ pub trait EventStore: Send + Sync + 'static {
         limit: usize,
     ) -> ReadFuture<'_, Vec<RequestRecord>>;
 
-    /// What a creator's request id created, even if it has expired and isn't forgotten yet.
+    /// Returns the session that a creator's request created, even if the key has expired but is not deleted yet.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn creation(&self, creator: String, request_id: String) -> ReadFuture<'_, Option<Creation>>;
 
-    /// The session that a thread belongs to.
+    /// Returns the session that a thread belongs to.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn session_of(&self, thread: ThreadId) -> ReadFuture<'_, Option<SessionId>>;
 
-    /// The sessions in the order of their ids, after `after`.
+    /// Returns the sessions in the order of their ids, after `after`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn sessions(&self, after: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionId>>;
 
-    /// The sessions, newest id first, before `before`.
+    /// Returns the sessions with their summaries, newest id first, before `before`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn summaries(&self, before: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionEntry>>;
 
     /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
-    /// `after`. Sessions of other members are left out.
+    /// `after`. Sessions of other members are omitted.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
     fn due_before(&self, time: UnixMillis, after: Option<Due>, limit: usize) -> ReadFuture<'_, Vec<Due>>;
 
-    /// A cursor's value.
+    /// Returns a cursor's value.
     ///
     /// # Errors
     /// [`ReadError::Engine`].

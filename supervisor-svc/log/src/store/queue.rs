@@ -1,4 +1,4 @@
-//! The queue of writes that wait for an engine's writer, and how their callers get the outcome.
+//! The queue of writes for an engine's writer, and the replies to their callers.
 //!
 //! There is no timer. While one group is committed, the next one accumulates, so a slow disk leads to larger groups.
 
@@ -20,16 +20,16 @@ use super::{
 pub(super) enum Message<J> {
     /// A write.
     Work(J),
-    /// The request to make accepted writes durable and to end.
+    /// A request to the writer to make accepted writes durable and to stop.
     Close(oneshot::Sender<()>),
 }
 
-/// How a commit group ended.
+/// The result of a commit group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The group is durable. Every write gets its own result.
     Committed,
-    /// The group had no effect.
+    /// The group had no effect. Every write gets this refusal.
     Refused(Refusal),
     /// Every write gets this error, and the writer must stop: the state of the database is unknown.
     Stop(WriteError),
@@ -38,14 +38,14 @@ pub(super) enum Ending {
 /// A queued write. It is answered exactly once, after its group has ended, so that a crash cannot undo the reason for
 /// a rejection.
 pub(super) trait Queued {
-    /// The bytes that it carries.
+    /// Returns the size of the write in bytes.
     fn weight(&self) -> usize;
 
     /// Sends the result to the caller.
     fn answer(self, ending: &Ending);
 }
 
-/// What a queued write and its caller have in common.
+/// The reply to a queued write.
 pub(super) struct Reply<T> {
     weight: usize,
     sender: oneshot::Sender<Result<T, WriteError>>,
@@ -54,7 +54,7 @@ pub(super) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// Returns the reply to a write, and where it arrives.
+    /// Creates a reply, and the receiver of its result.
     pub(super) fn new(weight: usize, room: OwnedSemaphorePermit) -> (Self, Outcome<T>) {
         let (sender, outcome) = oneshot::channel();
         let reply = Self {
@@ -65,12 +65,12 @@ impl<T> Reply<T> {
         (reply, outcome)
     }
 
-    /// Returns the bytes that the write carries.
+    /// Returns the size of the write in bytes.
     pub(super) fn weight(&self) -> usize {
         self.weight
     }
 
-    /// Sends the result of a write whose work has this outcome.
+    /// Sends the result to the caller: `outcome` if the group was committed, otherwise the group's error.
     pub(super) fn send(self, outcome: Option<Result<T, WriteError>>, ending: &Ending) {
         let result = match ending {
             Ending::Committed => match outcome {
@@ -85,7 +85,7 @@ impl<T> Reply<T> {
     }
 }
 
-/// Where a write's outcome arrives.
+/// The receiver of a write's result.
 pub(super) type Outcome<T> = oneshot::Receiver<Result<T, WriteError>>;
 
 /// The sending end of a writer's queue.
@@ -99,7 +99,7 @@ pub(super) struct Queue<J> {
 pub(super) struct Inbox<J> {
     messages: mpsc::Receiver<Message<J>>,
     closers: Vec<oneshot::Sender<()>>,
-    /// Tells an orderly end from a stop after a failure.
+    /// Whether the queue was closed in an orderly way, not by a failure of the writer.
     closed: Arc<AtomicBool>,
 }
 
@@ -108,7 +108,7 @@ pub(super) fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MAX_QUEUE_BYTES))
 }
 
-/// Creates a queue. Queues of one store share their room.
+/// Creates a queue. The queues of one store share their capacity.
 pub(super) fn channel<J>(room: Arc<Semaphore>) -> (Queue<J>, Inbox<J>) {
     let (sender, receiver) = mpsc::channel(MAX_QUEUE_JOBS);
     let closed = Arc::new(AtomicBool::new(false));
@@ -126,7 +126,7 @@ pub(super) fn channel<J>(room: Arc<Semaphore>) -> (Queue<J>, Inbox<J>) {
 }
 
 impl<J> Queue<J> {
-    /// Queues a write as soon as there is capacity. Its place among the writes is then fixed.
+    /// Queues a write as soon as there is capacity. The order of the writes is then fixed.
     ///
     /// # Errors
     /// [`WriteError::Refused`] or [`WriteError::Stopped`].
@@ -150,7 +150,7 @@ impl<J> Queue<J> {
     pub(super) async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.messages.send(Message::Close(done)).await.is_ok() {
-            // An error means that the writer has ended in another way, which is as good.
+            // An error means that the writer has already stopped.
             let _ = closed.await;
         }
     }
@@ -250,7 +250,7 @@ impl<J: Queued> Inbox<J> {
 /// Waits until queued work is durable.
 ///
 /// # Errors
-/// The work's own, or [`WriteError::Unknown`].
+/// The errors of the work, or [`WriteError::Unknown`].
 pub(super) async fn outcome<T>(queued: Outcome<T>) -> Result<T, WriteError> {
     match queued.await {
         Ok(result) => result,

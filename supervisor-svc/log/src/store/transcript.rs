@@ -17,14 +17,14 @@ use super::{
 pub struct NewEntry {
     /// The number of its kind.
     pub kind: u8,
-    /// All of the entry but its text, opaque to the store.
+    /// The entry without its text, opaque to the store.
     pub header: Bytes,
     /// Its text.
     pub text: Bytes,
 }
 
 impl NewEntry {
-    /// Returns the digest of its text if a listing does not return the text.
+    /// Returns the digest of its text if the text is too long for a listing.
     #[must_use]
     pub fn digest(&self) -> Option<Digest> {
         (self.text.len() > MAX_LISTED_TEXT_BYTES).then(|| Digest::of(&self.text))
@@ -43,7 +43,7 @@ pub struct StoredEntry {
     pub number: u64,
     /// The number of its kind.
     pub kind: u8,
-    /// All of the entry but its text.
+    /// The entry without its text.
     pub header: Bytes,
     /// The size of its text when it was stored, in bytes.
     pub size: u64,
@@ -53,7 +53,7 @@ pub struct StoredEntry {
     pub digest: Option<Digest>,
 }
 
-/// A write to a transcript that has its place among the writes.
+/// A queued write to a transcript.
 pub struct PendingEntries(BoxFuture<'static, Result<Option<u64>, WriteError>>);
 
 impl PendingEntries {
@@ -61,8 +61,8 @@ impl PendingEntries {
         Self(Box::pin(outcome))
     }
 
-    /// Completes when the write is durable. Returns the number of the last entry, or `None` if the write is void: it
-    /// was made before, or its attempt is over.
+    /// Completes when the write is durable. Returns the number of the last entry, or `None` if the write had no effect,
+    /// because the batch is already stored or its attempt is over.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session, [`WriteError::Invalid`] if the batch is too large.
@@ -74,13 +74,13 @@ impl PendingEntries {
 /// A text that is too long for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongText {
-    /// The threads that have it.
+    /// The threads whose transcripts contain it.
     pub threads: Vec<ThreadId>,
     /// The text.
     pub text: Bytes,
 }
 
-/// Which entries to read.
+/// The selection of entries to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TranscriptQuery {
     /// The session.
@@ -91,14 +91,14 @@ pub struct TranscriptQuery {
     pub after: u64,
     /// Only entries of these kinds.
     pub kinds: TranscriptKinds,
-    /// Maximum number of entries; more than [`MAX_PAGE`](super::limits::MAX_PAGE) means that much.
+    /// Maximum number of entries. Larger values mean [`MAX_PAGE`](super::limits::MAX_PAGE).
     pub limit: usize,
 }
 
 /// Checks the bounds of an append and returns its size in bytes.
 ///
 /// # Errors
-/// The first bound that it exceeds.
+/// The first limit that it exceeds.
 pub(super) fn check_entries(entries: &[NewEntry]) -> Result<usize, Invalid> {
     if entries.len() > MAX_TRANSCRIPT_BATCH {
         return Err(Invalid::TooMany {

@@ -1,4 +1,4 @@
-//! The state of a thread's transcript, and the rows of its entries, as all engines with a database have them.
+//! The state of a thread's transcript, and the rows of its entries, for all database engines.
 
 use supervisor_core::{
     ids::{Digest, SessionId, ThreadId},
@@ -10,15 +10,15 @@ use super::{checksum, transcript::NewEntry};
 /// The state of a thread's transcript.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TranscriptHead {
-    /// The first entry that is left.
+    /// The number of the first entry that was not removed.
     pub(super) first: u64,
-    /// The last entry.
+    /// The number of the last entry.
     pub(super) last: u64,
-    /// The bytes of its headers and texts.
+    /// Total size of its headers and texts, in bytes.
     pub(super) bytes: u64,
-    /// Up to here, the texts of tool results were dropped.
+    /// The texts of tool results were dropped up to this entry.
     pub(super) results_dropped: u64,
-    /// Up to here, all texts were dropped.
+    /// All texts were dropped up to this entry.
     pub(super) texts_dropped: u64,
     /// The attempt of the last batch of entries.
     pub(super) generation: u64,
@@ -51,7 +51,7 @@ impl TranscriptHead {
         is_later
     }
 
-    /// Adds an entry and returns its row. Leaves the text out if the transcript would be longer than `most_bytes`.
+    /// Adds an entry and returns its row. Omits the text if the transcript would exceed `most_bytes`.
     pub(super) fn push<'a>(&mut self, of: (SessionId, ThreadId), entry: &'a NewEntry, most_bytes: u64) -> EntryRow<'a> {
         self.last += 1;
         self.bytes += entry.header.len() as u64;
@@ -70,12 +70,12 @@ impl TranscriptHead {
     }
 }
 
-/// An entry as its row stores it.
+/// The row of an entry.
 pub(super) struct EntryRow<'a> {
     pub(super) number: u64,
     pub(super) kind: u8,
     pub(super) crc: u32,
-    /// The size of the text that was given.
+    /// The size of the text, even if the text is omitted.
     pub(super) size: u64,
     pub(super) header: &'a [u8],
     pub(super) text: Option<&'a [u8]>,

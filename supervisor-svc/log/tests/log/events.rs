@@ -258,8 +258,8 @@ pub fn fence() -> Fence {
     }
 }
 
-/// Events of every kind, with all of their parts and with as few as possible. The parts of one type differ, so that none
-/// can stand for another.
+/// Events of every kind, with all of their parts and with as few as possible. The parts of one type differ, so that
+/// none can stand for another.
 pub fn events() -> Vec<Event> {
     let changes = [
         SettingsChange::default(),

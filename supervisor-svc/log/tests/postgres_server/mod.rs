@@ -47,8 +47,8 @@ struct Pooler {
     _guard: Child,
 }
 
-/// A database of a server. Its connections end with it. It stays until the end of the server, because each DROP DATABASE
-/// waits for a checkpoint.
+/// A database of a server. Its connections end with it. It stays until the end of the server, because each DROP
+/// DATABASE waits for a checkpoint.
 pub struct Database {
     server: &'static Server,
     /// Its name.
@@ -326,7 +326,8 @@ impl Drop for Database {
     }
 }
 
-/// Returns the directory of the server's programs: that in `TROUPE_POSTGRES`, or else that of the newest installed server.
+/// Returns the directory of the server's programs: that in `TROUPE_POSTGRES`, or else that of the newest installed
+/// server.
 fn programs() -> PathBuf {
     if let Some(path) = env::var_os("TROUPE_POSTGRES") {
         return path.into();

@@ -198,8 +198,8 @@ async fn on_pooled_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) ->
     check(joined(PostgresStore::open(url.parse().unwrap()).await.unwrap(), "one").await).await;
 }
 
-/// Distributed databases have this isolation. Transactions fail where they would wait at the default one, and each third
-/// COMMIT fails as it does there.
+/// Distributed databases have this isolation. Transactions fail where they would wait at the default one, and each
+/// third COMMIT fails as it does there.
 async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     let database = Database::create();
     database.run(&format!(

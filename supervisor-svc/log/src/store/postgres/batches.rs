@@ -90,7 +90,7 @@ fn selected<'a>(tasks: &'a [&mut BatchTask], is_selected: impl Fn(&BatchTask) ->
     tasks.map(|task| &task.work.batch).collect()
 }
 
-/// Returns why a batch was rejected. The writer of a session's first batch owns no session yet.
+/// Returns the error of a rejected batch. The writer of a session's first batch does not own the session yet.
 fn rejection(work: &BatchWrite, present: Option<&Present>) -> WriteError {
     match present {
         None => WriteError::NotFound {
@@ -103,7 +103,8 @@ fn rejection(work: &BatchWrite, present: Option<&Present>) -> WriteError {
     }
 }
 
-/// Moves the heads of the sessions whose writer owns them and has seen their head. Returns those sessions.
+/// Moves the heads of the sessions that the writer owns and whose head equals the expected head. Returns these
+/// sessions.
 async fn move_heads(
     connection: &Connection,
     member: MemberId,
@@ -127,7 +128,7 @@ async fn move_heads(
     rows.iter().map(|row| session_at(row, 0)).collect()
 }
 
-/// Stores the creation keys that are not stored or have expired. Returns their sessions.
+/// Stores the creation keys that are new or whose stored key has expired. Returns their sessions.
 async fn store_keys(connection: &Connection, tasks: &[&mut BatchTask]) -> Result<HashSet<SessionId>, SqlError> {
     let keyed: Vec<(&CreationKey, Uuid)> = tasks
         .iter()
@@ -151,7 +152,7 @@ async fn store_keys(connection: &Connection, tasks: &[&mut BatchTask]) -> Result
     rows.iter().map(|row| session_at(row, 0)).collect()
 }
 
-/// Returns what a stored key has created.
+/// Returns the creation of a stored key.
 async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<Created, WriteError>, SqlError> {
     let found = query::creation(connection, &key.creator, &key.request_id).await?;
     Ok(match found {
@@ -194,14 +195,14 @@ async fn insert_sessions(
     rows.iter().map(|row| session_at(row, 0)).collect()
 }
 
-/// Where a session ends, and who may write to it.
+/// The head of a session, and whether this process owns it.
 struct Present {
     head: Sequence,
     epoch: Epoch,
     is_owned: bool,
 }
 
-/// Returns the present state of sessions.
+/// Returns the current state of sessions.
 async fn heads(
     connection: &Connection,
     member: MemberId,
@@ -335,7 +336,7 @@ async fn put_requests(connection: &Connection, batches: &[&Batch]) -> Result<(),
     Ok(())
 }
 
-/// Adds the entries that records add to transcripts. They are the supervisor's and short.
+/// Adds the transcript entries of the batches. The supervisor writes these entries, and they are short.
 async fn add_entries(connection: &Connection, member: MemberId, batches: &[&Batch]) -> Result<(), SqlError> {
     let additions = items(batches, |batch| &batch.entries).into_iter();
     let additions: Vec<_> = additions

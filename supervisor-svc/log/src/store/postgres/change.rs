@@ -1,4 +1,4 @@
-//! Writes other than batches. Each is rejected, if at all, before it changes anything.
+//! Writes other than batches. If a write is rejected, it has not changed anything yet.
 
 use bytes::Bytes;
 use futures::try_join;
@@ -40,12 +40,12 @@ pub(super) enum Change {
 pub(super) enum Changed {
     /// The result of a claim.
     Claim(Claim),
-    /// How many rows are gone, or nothing (0).
+    /// The number of affected rows. 0 if the change counts no rows.
     Rows(u64),
 }
 
 impl Change {
-    /// Returns the session that it changes.
+    /// Returns the session that the write changes.
     pub(super) fn session(&self) -> Option<SessionId> {
         match self {
             Self::Claim(session)
@@ -60,8 +60,8 @@ impl Change {
         }
     }
 
-    /// Returns the session that has to exist, and to belong to this process, and is locked first. The first statement of
-    /// the other changes locks it.
+    /// Returns the session that must be locked before the change, must exist and must belong to this process. The other
+    /// changes lock the session with their first statement.
     fn locked(&self) -> Option<SessionId> {
         match self {
             Self::Claim(_) | Self::Release(..) | Self::HandOver(..) => None,
@@ -70,7 +70,7 @@ impl Change {
     }
 }
 
-/// Makes a change. The inner error is its rejection.
+/// Applies a change. The inner error is its rejection.
 ///
 /// # Errors
 /// Errors of the database.
@@ -123,7 +123,7 @@ pub(super) async fn apply(
     Ok(rows?.map(Changed::Rows))
 }
 
-/// Returns where a session ends and whether the member owns it.
+/// Returns the head of a session and whether the member owns it.
 async fn lock(connection: &Connection, member: MemberId, session: SessionId) -> Result<Option<(Head, bool)>, SqlError> {
     let parameters: [Parameter<'_>; 2] = [&session.as_uuid(), &member.as_uuid()];
     let Some(row) = connection.query_first(Statement::LockSession, &parameters).await? else {
@@ -173,7 +173,7 @@ async fn put_snapshot(
     Ok(Ok(0))
 }
 
-/// Changes marks, and removes records that the snapshot includes, except the marked ones.
+/// Updates marks, and removes the records that the snapshot includes, except marked records.
 async fn compact(
     connection: &Connection,
     session: SessionId,
@@ -228,7 +228,7 @@ async fn delete_session(connection: &Connection, session: SessionId, threads: &[
     let of_cursors: [Parameter<'_>; 1] = [&&id.as_bytes()[..]];
     let of_threads: [Parameter<'_>; 2] = [&id, &threads];
     let delete = |statement| connection.execute(statement, &of_session);
-    // The session's row is first, which locks it.
+    // The session's row is deleted first, which locks the session.
     let (found, ..) = try_join!(
         delete(Statement::DeleteSession),
         delete(Statement::DeleteMarks),

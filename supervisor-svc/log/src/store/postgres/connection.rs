@@ -30,8 +30,8 @@ pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// A connection. Statements whose futures are polled together are sent together. Dropping it closes the connection.
 ///
-/// Each statement is sent with its text, so that a pooler between the supervisor and the database may give each
-/// transaction another connection.
+/// Each statement is sent with its text, so that a connection pooler between the supervisor and the database may use a
+/// different connection for each transaction.
 pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,

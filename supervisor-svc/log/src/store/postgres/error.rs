@@ -14,7 +14,7 @@ impl PostgresError {
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 Self::Login { server, cause }
             }
-            // The library tells its own errors apart only by their texts.
+            // Errors of the library itself can be distinguished only by their texts.
             None => match error.to_string().as_str() {
                 "error performing TLS handshake" => Self::Tls { server, cause },
                 // The client has no password, or the server asks for a method that the client does not know.
@@ -36,7 +36,7 @@ impl From<SqlError> for PostgresError {
     }
 }
 
-/// Returns the text of an error with its causes. Texts of the server have their detail and hint.
+/// Returns the text of an error with its causes. Errors of the server include their detail and hint.
 pub(super) fn describe(error: &SqlError) -> String {
     if let Some(database) = error.as_db_error() {
         let mut text = format!("{} ({})", database.message(), database.code().code());
@@ -74,17 +74,16 @@ impl From<SqlError> for ReadError {
     }
 }
 
-/// What the error of a statement means for the transaction. The transaction has not been committed, so it had no
-/// effect.
+/// The consequence of a statement's error. The transaction has not been committed, so it had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The connection is lost or of no more use. A new one can retry.
+    /// The connection is lost or unusable. The transaction can be retried on a new connection.
     Lost,
-    /// The transaction conflicts with another one. The same connection can retry.
+    /// The transaction conflicts with another transaction. It can be retried on the same connection.
     Conflict,
     /// The data of a single write is the cause.
     Data,
-    /// A retry is of no use.
+    /// A retry would fail again.
     Refused,
 }
 
@@ -110,7 +109,7 @@ pub(super) fn meaning(error: &SqlError) -> Meaning {
     }
 }
 
-/// Returns the reason for a rejection by an error.
+/// Returns the reason for the rejection of a write after an error.
 pub(super) fn refusal(error: &SqlError) -> Refusal {
     match error.code() {
         Some(&SqlState::DISK_FULL) => Refusal::DiskFull,

@@ -1,8 +1,8 @@
 //! Commit groups: writes of many sessions that share one transaction.
 //!
 //! Savepoints are not available everywhere, so a group is first written as a whole. A write that is rejected before it
-//! has changed anything does not affect the others. In the rare other cases the group is rolled back, and each write
-//! gets a transaction of its own.
+//! has changed anything does not affect the others. In the other cases, which are rare, the group is rolled back and
+//! each write gets a separate transaction.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::store::member::MemberId;
 
-/// Data that a write changes. Two writes with the same data are done one after the other.
+/// Data that a write changes. Two writes that change the same data are executed one after the other.
 #[derive(PartialEq, Eq, Hash)]
 enum Key<'a> {
     Session(SessionId),
@@ -41,7 +41,8 @@ impl Job {
     }
 }
 
-/// Returns the round of each job: jobs of one round have no data in common, and follow the earlier jobs with their data.
+/// Returns the round of each job. Jobs of one round change different data. A job's round follows the rounds of earlier
+/// jobs that change the same data.
 fn rounds(jobs: &[Job]) -> Vec<usize> {
     let mut next: HashMap<Key<'_>, usize> = HashMap::new();
     let mut rounds = Vec::with_capacity(jobs.len());
@@ -53,7 +54,7 @@ fn rounds(jobs: &[Job]) -> Vec<usize> {
     rounds
 }
 
-/// Runs all jobs in a transaction, which stays open. The number is that of the group's commit in its lane.
+/// Runs all jobs in a transaction, which stays open. `number` is the number of the group's commit in its lane.
 ///
 /// # Errors
 /// Errors of the database.
@@ -92,7 +93,7 @@ async fn write(connection: &Connection, member: MemberId, jobs: &mut [Job]) -> R
             return Ok(Verdict::Undo);
         }
         add_entries(connection, member, &mut entries).await?;
-        // Members that claim the same sessions lock them in one order; otherwise they would wait for each other.
+        // Members that claim the same sessions lock them in the same order. Otherwise they could deadlock.
         changes.sort_by_key(|task| task.work.session());
         for task in changes {
             task.outcome = Some(change::apply(connection, member, &task.work).await?);

@@ -34,7 +34,7 @@ const TABLES: [&str; 12] = [
     "summaries",
 ];
 
-/// Copies all rows in one transaction, and reports the number of copied rows. The copy has an id of its own.
+/// Copies all rows in one transaction, and reports the number of copied rows. The copy gets a new log id.
 ///
 /// # Errors
 /// See [`ImportError`]. The database is then as empty as before.
@@ -53,7 +53,7 @@ pub(crate) async fn import(
             database: options.to_string(),
         });
     }
-    // All rows are of one moment.
+    // All rows are read from one consistent view.
     let file = file.unchecked_transaction()?;
     for table in TABLES {
         copy_table(&file, &connection, table, &mut rows, copied).await?;

@@ -10,7 +10,7 @@ use crate::store::{
     transcript::NewEntry,
 };
 
-/// A write with its outcome once it is known.
+/// A write, with its outcome after its work.
 pub(super) struct Task<W, T> {
     pub(super) work: W,
     pub(super) outcome: Option<Result<T, WriteError>>,
@@ -33,11 +33,11 @@ pub(super) struct BatchWrite {
     pub(super) batch: Batch,
 }
 
-/// What a batch is to its session.
+/// Whether a batch creates or continues its session.
 pub(super) enum BatchKind {
-    /// It creates the session, unless the key is stored.
+    /// The batch creates the session, unless the key is stored.
     Create(Option<CreationKey>),
-    /// It continues the session.
+    /// The batch is appended to the session.
     Append,
 }
 
@@ -54,7 +54,7 @@ impl BatchWrite {
     }
 }
 
-/// Entries of an attempt to write.
+/// Transcript entries to write.
 pub(super) struct EntriesWrite {
     pub(super) source: TranscriptSource,
     pub(super) entries: Vec<NewEntry>,
@@ -65,7 +65,7 @@ pub(super) type BatchTask = Task<BatchWrite, Created>;
 pub(super) type EntriesTask = Task<EntriesWrite, Option<u64>>;
 pub(super) type ChangeTask = Task<Change, Changed>;
 
-/// One write.
+/// A write of a group.
 pub(super) enum Job {
     Batch(Box<BatchTask>),
     Entries(EntriesTask),

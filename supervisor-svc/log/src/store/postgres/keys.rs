@@ -10,12 +10,13 @@ use crate::store::{
     error::{PostgresError, RotateError},
 };
 
-/// The time in which each running member beats, with a reserve. Members beat once a second.
+/// Time in which each running member beats at least once. Members beat once a second.
 const BEATS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Adds a new signing key, keeps `keep` of the earlier ones, and returns the number of keys.
 ///
-/// Members know each other by a token of the signing key, and read the keys when they start. So none may run.
+/// No member may run, because members authenticate each other with a token of the signing key and read the keys only
+/// when they start.
 ///
 /// # Errors
 /// See [`RotateError`]. The keys are then unchanged.

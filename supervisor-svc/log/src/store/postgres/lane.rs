@@ -38,22 +38,22 @@ use crate::store::{
     queue::{Ending, Inbox, Queued as _, commit_durations},
 };
 
-/// Pause before the first retry. It doubles with each further one.
+/// Pause before the first retry. It doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Longest pause between two retries.
+/// Maximum pause between two retries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// State that the lanes of a store share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Whether the store is being closed. An outcome is then no longer waited for without a limit.
+    /// Whether the store is being closed. The time to wait for an unknown outcome is then limited.
     pub(super) is_closing: AtomicBool,
-    /// Whether a lane has stopped. The others then stop too.
+    /// Whether a lane has stopped. The other lanes then stop too.
     has_stopped: AtomicBool,
 }
 
-/// How an attempt to commit jobs ended.
+/// The result of an attempt to commit jobs.
 enum Attempt {
     Ended(Ending),
     /// Nothing was committed.
@@ -82,7 +82,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Connects.
+    /// Opens a lane with a connection.
     ///
     /// # Errors
     /// See [`PostgresError`].
@@ -154,7 +154,7 @@ impl Lane {
         stop
     }
 
-    /// Commits and answers each job in a transaction of its own. Returns an error if the lane must stop.
+    /// Commits and answers each job in a separate transaction. Returns an error if the lane must stop.
     async fn commit_alone(&mut self, jobs: Vec<Job>) -> Option<WriteError> {
         let mut stop = None;
         for mut job in jobs {
@@ -162,7 +162,7 @@ impl Lane {
                 Ending::Stop(WriteError::Stopped)
             } else {
                 let alone = self.commit_together(slice::from_mut(&mut job)).await;
-                // A job that is undone alone has the outcome that explains why.
+                // A job that was rejected has already stored its outcome.
                 alone.unwrap_or(Ending::Committed)
             };
             job.answer(&ending);
@@ -197,7 +197,7 @@ impl Lane {
     }
 
     async fn attempt(&mut self, jobs: &mut [Job]) -> Attempt {
-        // The connection closes when it is dropped. Every good end of the attempt stores it again.
+        // The connection closes when it is dropped. If it is still usable after the attempt, it is stored again.
         let connection = match self.connection.take().filter(|connection| !connection.is_closed()) {
             Some(connection) => connection,
             None => match Connection::open(&self.options).await {
@@ -265,7 +265,7 @@ impl Lane {
         }
     }
 
-    /// Finds out whether a commit happened. Waits for the database as long as the store is open.
+    /// Determines whether a commit happened. Waits for the database as long as the store is open.
     async fn settle(&mut self, number: u64, cause: String) -> Attempt {
         let shared = Arc::clone(&self.shared);
         let is_closing = || shared.is_closing.load(Ordering::Acquire);

@@ -1,8 +1,8 @@
 //! The engine for PostgreSQL: a few writing lanes and a few reading connections.
 //!
-//! All writes and reads go to the primary. The fence of an append is the owner and the epoch in the session's row, which
-//! the transaction of the append compares and locks. Members beat on the reading connections, so that a large write does
-//! not delay a beat.
+//! All writes and reads go to the primary. The fence of an append is the owner and the epoch in the session's row,
+//! which the transaction of the append compares and locks. Members beat on the reading connections, so that a large
+//! write does not delay a beat.
 
 mod batches;
 mod change;
@@ -98,7 +98,7 @@ impl PostgresStore {
     }
 
     /// Adds a new signing key to the keys in the database, keeps `keep` of the earlier ones, and returns the number of
-    /// keys. Takes 4 s if members are in the table, to see whether they run.
+    /// keys. Takes 4 s if the table contains members, to determine whether they run.
     ///
     /// # Errors
     /// See [`RotateError`]. In particular, [`RotateError::InUse`] names a supervisor that runs.
@@ -114,7 +114,7 @@ impl PostgresStore {
         Box::pin(self.readers.run(query))
     }
 
-    /// Makes a change and returns the number of rows that are gone.
+    /// Applies a change and returns the number of affected rows.
     async fn change(&self, weight: Result<usize, Invalid>, work: Change) -> Result<u64, WriteError> {
         match self.writer.change(weight?, work).await? {
             Changed::Rows(rows) => Ok(rows),

@@ -1,4 +1,4 @@
-//! Where a PostgreSQL database is and how to connect to it.
+//! The location of a PostgreSQL database, and the options of connections to it.
 
 use std::{fmt, fs, path::PathBuf, str::FromStr, time::Duration};
 
@@ -12,13 +12,13 @@ use troupe_client::tls::ClientFiles;
 use super::error::describe;
 use crate::store::error::{InvalidUrl, PostgresError};
 
-/// Bounds the time that a connection attempt takes. The URL may set another one.
+/// Default time limit of a connection attempt. The URL can set a different limit.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long sent data may stay unconfirmed before the connection counts as lost.
+/// Time after which a connection with unconfirmed sent data counts as lost.
 const UNCONFIRMED_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A silent connection is probed after this time.
+/// Idle time after which a connection is probed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 
 /// Time between two probes.
@@ -31,8 +31,8 @@ const KEEPALIVE_RETRIES: u32 = 3;
 ///
 /// The URL has the form that libpq documents. Several hosts are tried in turn until one accepts writes. TLS is on and
 /// verifies the server's certificate and name, unless all hosts are Unix sockets or the URL has `sslmode=disable`. The
-/// authority is a public one or that of `sslrootcert=FILE`. The values `require` and `verify-full` of `sslmode` mean
-/// the same, and values that would accept any certificate are rejected.
+/// trusted authorities are the public ones, or those in `sslrootcert=FILE`. The values `require` and `verify-full` of
+/// `sslmode` mean the same, and values that would accept any certificate are rejected.
 #[derive(Clone)]
 pub struct PostgresOptions {
     config: Config,

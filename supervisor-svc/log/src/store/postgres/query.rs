@@ -32,7 +32,7 @@ use crate::store::{
 /// The error of a query.
 #[derive(Debug)]
 pub(super) enum QueryError {
-    /// An answer like any other.
+    /// The query has this result, and the connection is still usable.
     Read(ReadError),
     /// The database failed.
     Engine(SqlError),
@@ -50,7 +50,7 @@ impl From<ReadError> for QueryError {
     }
 }
 
-/// A number that is never negative.
+/// A non-negative number.
 struct Number(u64);
 
 impl FromSql<'_> for Number {
@@ -107,7 +107,7 @@ pub(super) fn crc_at(row: &Row, column: usize) -> Result<u32, SqlError> {
     row.try_get(column).map(i32::cast_unsigned)
 }
 
-/// Reads whether a session belongs to this process. A session without an owner does not.
+/// Reads whether a session belongs to this process. A session without an owner belongs to no process.
 pub(super) fn is_owned_at(row: &Row, column: usize) -> Result<bool, SqlError> {
     let is_owned: Option<bool> = row.try_get(column)?;
     Ok(is_owned == Some(true))
@@ -131,13 +131,13 @@ pub(super) fn creation_at(row: &Row) -> Result<Creation, SqlError> {
     })
 }
 
-/// Where a session ends.
+/// Returns the head of a session.
 pub(super) async fn head(connection: &Connection, session: SessionId) -> Result<Option<Head>, QueryError> {
     let row = connection.query_first(Statement::Head, &[&session.as_uuid()]).await?;
     Ok(row.as_ref().map(head_at).transpose()?)
 }
 
-/// What a request id created.
+/// Returns the session that a request created.
 pub(super) async fn creation(
     connection: &Connection,
     creator: &str,
@@ -148,7 +148,7 @@ pub(super) async fn creation(
     row.as_ref().map(creation_at).transpose()
 }
 
-/// The session of a thread.
+/// Returns the session of a thread.
 pub(super) async fn session_of(connection: &Connection, thread: ThreadId) -> Result<Option<SessionId>, QueryError> {
     let row = connection
         .query_first(Statement::SessionOf, &[&thread.as_uuid()])
@@ -156,7 +156,7 @@ pub(super) async fn session_of(connection: &Connection, thread: ThreadId) -> Res
     Ok(row.map(|row| session_at(&row, 0)).transpose()?)
 }
 
-/// A page of records. One statement reads them and the head, so that both are as of one moment.
+/// Returns a page of records. One statement reads the records and the head, so that they are consistent.
 pub(super) async fn records(
     connection: &Connection,
     session: SessionId,
@@ -204,7 +204,7 @@ pub(super) async fn records(
     }
 }
 
-/// A page of marked records.
+/// Returns a page of marked records.
 pub(super) async fn marked(
     connection: &Connection,
     session: SessionId,
@@ -234,7 +234,7 @@ fn corrupt(session: SessionId, side: Side) -> QueryError {
     ReadError::CorruptSide { session, side }.into()
 }
 
-/// A content.
+/// Returns a content.
 pub(super) async fn content(
     connection: &Connection,
     session: SessionId,
@@ -253,7 +253,7 @@ pub(super) async fn content(
     }
 }
 
-/// A snapshot.
+/// Returns a snapshot.
 pub(super) async fn snapshot(connection: &Connection, session: SessionId) -> Result<Option<Snapshot>, QueryError> {
     let row = connection
         .query_first(Statement::Snapshot, &[&session.as_uuid()])
@@ -280,7 +280,7 @@ pub(super) async fn request(
     row.map(|row| checked_request(session, &row)).transpose()
 }
 
-/// A page of remembered requests.
+/// Returns a page of stored requests.
 pub(super) async fn requests(
     connection: &Connection,
     session: SessionId,
@@ -318,7 +318,7 @@ fn checked_request(session: SessionId, row: &Row) -> Result<RequestRecord, Query
     }
 }
 
-/// A page of sessions. None of them has the smallest id, which is before the first page.
+/// Returns a page of sessions. No session has the smallest id, which stands for the position before the first page.
 pub(super) async fn sessions(
     connection: &Connection,
     after: Option<SessionId>,
@@ -329,8 +329,8 @@ pub(super) async fn sessions(
     rows.iter().map(|row| Ok(session_at(row, 0)?)).collect()
 }
 
-/// Returns a page of sessions with the summary of each, without loading the sessions. None of them has the largest id, which
-/// is before the first page.
+/// Returns a page of sessions with the summary of each, without loading the sessions. No session has the largest id,
+/// which stands for the position before the first page.
 pub(super) async fn summaries(
     connection: &Connection,
     member: MemberId,
@@ -353,7 +353,7 @@ pub(super) async fn summaries(
         .collect()
 }
 
-/// A page of sessions that are due.
+/// Returns a page of sessions that are due.
 pub(super) async fn due_before(
     connection: &Connection,
     member: MemberId,
@@ -376,7 +376,7 @@ pub(super) async fn due_before(
         .collect()
 }
 
-/// A cursor's value.
+/// Returns a cursor's value.
 pub(super) async fn cursor(connection: &Connection, key: CursorKey) -> Result<Option<Bytes>, QueryError> {
     let parameters = (cursor_session(&key), key.name.as_bytes());
     let row = connection
@@ -422,7 +422,7 @@ pub(super) async fn beat(
 ) -> Result<Option<Vec<Member>>, QueryError> {
     let (state, sessions, runners) = (beat.state as i16, integer(beat.sessions), integer(beat.runners));
     let parameters: [Parameter<'_>; 4] = [&member.as_uuid(), &state, &sessions, &runners];
-    // Sent together.
+    // Both statements are sent together.
     let (updated, members) = try_join!(connection.execute(Statement::Beat, &parameters), members(connection))?;
     Ok((updated > 0).then_some(members))
 }
@@ -433,7 +433,7 @@ pub(super) async fn members(connection: &Connection) -> Result<Vec<Member>, SqlE
     rows.iter().map(member_at).collect()
 }
 
-/// Removes a member that has not beaten since then.
+/// Removes a member that has not beaten since it had this number of beats.
 pub(super) async fn remove_member(connection: &Connection, member: MemberId, beats: u64) -> Result<bool, QueryError> {
     let parameters: [Parameter<'_>; 2] = [&member.as_uuid(), &integer(beats)];
     Ok(connection.execute(Statement::RemoveMember, &parameters).await? > 0)

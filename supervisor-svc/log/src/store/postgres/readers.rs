@@ -38,7 +38,7 @@ impl Readers {
     /// Runs a query once a connection is free. If the connection is lost, the query runs once more on a new one.
     ///
     /// # Errors
-    /// The query's own errors, or [`ReadError::Engine`] if no connection is available.
+    /// The errors of the query, or [`ReadError::Engine`] if no connection is available.
     pub(super) async fn run<T, F>(&self, query: F) -> Result<T, ReadError>
     where
         F: for<'a> Fn(&'a Connection) -> BoxFuture<'a, Result<T, QueryError>> + Send,

@@ -15,7 +15,7 @@ const MIN_SERVER_VERSION: i64 = 140_000;
 /// Settings without which acknowledged writes can be lost or damaged.
 const DURABILITY_SETTINGS: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-/// How often a step is tried: two processes that create the same table at the same time can fail.
+/// Maximum number of attempts for a step. A step can fail when two processes create the same table at the same time.
 const ATTEMPTS: u32 = 3;
 
 /// Checks the server, creates the tables if they are missing, and returns the log's id.

@@ -1,17 +1,17 @@
 //! Every SQL statement of the engine.
 //!
-//! The statements use only what PostgreSQL-compatible distributed databases have too: no LISTEN or NOTIFY, advisory
-//! locks, sequences, savepoints, triggers or SKIP LOCKED, and no clock of the database. A test checks this. Binary
-//! columns hold texts, so that neither the collation nor the encoding of the database matters.
+//! The statements use only features that PostgreSQL-compatible distributed databases support too: no LISTEN or NOTIFY,
+//! advisory locks, sequences, savepoints, triggers or SKIP LOCKED, and not the clock of the database. A test checks
+//! this. Binary columns hold texts, so that neither the collation nor the encoding of the database matters.
 
 use tokio_postgres::types::Type;
 
 /// The version of the schema, stored in `meta`. Each change of the tables increments it.
 pub(super) const SCHEMA_VERSION: i64 = 2;
 
-/// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys, and its wait for them is not
-/// cancelled. A transaction whose client is gone or frozen ends: its locks block the settlement of its outcome, and the
-/// members that take its sessions over, which they do after 4 seconds.
+/// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys, and its wait for them has no
+/// time limit. A transaction whose client is gone or frozen is ended by a timeout, because its locks block the query
+/// for its outcome and the members that take over its sessions after 4 seconds.
 pub(super) const BEGIN: &str = "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = 0; \
      SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
@@ -23,10 +23,10 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 
 /// Creates the tables. Each step is one statement that can be repeated.
 ///
-/// `sessions` is the only table with many updates: its pages have room for new versions of a row. `lanes` has a row for
-/// each writing connection of a process, with the number of its last commit. `members` has a row for each process; a
-/// session whose `owner` has no row there has no owner. `threads` has no index by session, which every spawn would write:
-/// callers that delete a session list its threads.
+/// `sessions` is the only table with many updates, so its pages have space for new versions of a row. `lanes` has a row
+/// for each writing connection of a process, with the number of its last commit. `members` has a row for each process;
+/// a session whose `owner` has no row there has no owner. `threads` has no index by session, which every spawn would
+/// write: callers that delete a session list its threads.
 pub(super) const SCHEMA: [&str; 22] = [
     "CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL)",
     "CREATE TABLE IF NOT EXISTS lanes (lane uuid PRIMARY KEY, committed int8 NOT NULL)",
@@ -235,8 +235,8 @@ statements! {
     DropTexts(UUID, UUID, INT8_ARRAY, INT4_ARRAY) = "UPDATE entries AS e SET text = NULL, digest = NULL, crc = i.crc \
         FROM unnest($3, $4) AS i (number, crc) WHERE e.session = $1 AND e.thread = $2 AND e.number = i.number";
 
-    // Reads. An unnamed statement is planned for the values of its parameters, so a comparison with a NULL parameter costs
-    // nothing, unless the role or the database has plan_cache_mode = force_generic_plan.
+    // Reads. An unnamed statement is planned for the values of its parameters, so a comparison with a NULL parameter
+    // costs nothing, unless the role or the database has plan_cache_mode = force_generic_plan.
     Head(UUID) = "SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = $1";
     Records(UUID, INT8, INT8) = "SELECT s.head, s.oldest, r.sequence, r.crc, r.bytes FROM sessions AS s \
         LEFT JOIN LATERAL (SELECT sequence, crc, bytes FROM records \

@@ -28,20 +28,20 @@ use crate::store::{
     transcript_head::{EntryRow, TranscriptHead},
 };
 
-/// A thread's transcript.
+/// The key of a thread's transcript.
 type Place = (SessionId, ThreadId);
 
 /// Entries to add to a transcript.
 pub(super) struct Addition<'a> {
     pub(super) place: Place,
-    /// The batch that they are. `None`: they are the supervisor's.
+    /// The batch of a runner. `None` for entries of the supervisor.
     pub(super) source: Option<TranscriptSource>,
     pub(super) entries: &'a [NewEntry],
     /// The maximum size of the transcripts of the session.
     pub(super) session_bytes: u64,
 }
 
-/// The result of an addition: the last number, or `None` if it is void.
+/// The result of an addition: the number of the last entry, or `None` if the batch has no effect.
 pub(super) type Added = Result<Option<u64>, WriteError>;
 
 /// Adds entries to transcripts, in order, and keeps the transcripts within their bounds.
@@ -56,7 +56,7 @@ pub(super) async fn add(
     if additions.is_empty() {
         return Ok(Vec::new());
     }
-    // The sessions are locked first, so that nothing changes what is read after it.
+    // The sessions are locked first, so that the data does not change after it is read.
     let (mut sizes, mut heads) = try_join!(sizes(connection, member, additions), heads(connection, additions))?;
     let mut rows = Vec::new();
     let mut results = Vec::with_capacity(additions.len());
@@ -113,7 +113,7 @@ pub(super) async fn add(
         .iter()
         .filter_map(|place| Some((*place, *heads.get(place)?)))
         .collect();
-    // Sent together.
+    // The statements are sent together.
     try_join!(
         insert(connection, &rows),
         put_heads(connection, &changed),
@@ -127,7 +127,7 @@ fn is_full(head: &TranscriptHead) -> bool {
     head.bytes > MAX_TRANSCRIPT_BYTES || head.last + 1 > head.first + MAX_TRANSCRIPT_ENTRIES
 }
 
-/// Locks the sessions. Returns the size of the transcripts of each, or the error for a session of another member.
+/// Locks the sessions. Returns the transcripts' size of each session, or the error for a session of another member.
 async fn sizes(
     connection: &Connection,
     member: MemberId,
@@ -313,7 +313,7 @@ fn kind_at(row: &Row, column: usize) -> Result<u8, SqlError> {
     Ok(u8::try_from(kind).unwrap_or(u8::MAX))
 }
 
-/// A page of entries. The checksum covers the text, so it is verified only where the text is read.
+/// Returns a page of entries. The checksum covers the text, so it is verified only where the text is read.
 pub(super) async fn entries(connection: &Connection, query: TranscriptQuery) -> Result<Vec<StoredEntry>, QueryError> {
     let rows = connection
         .query(
@@ -353,7 +353,7 @@ fn corrupt(session: SessionId, thread: ThreadId, number: u64) -> QueryError {
     ReadError::CorruptSide { session, side }.into()
 }
 
-/// Returns the entry before the last `count` entries.
+/// Returns the number of the entry before the last `count` entries.
 pub(super) async fn tail(connection: &Connection, query: TranscriptQuery, count: usize) -> Result<u64, QueryError> {
     let found = connection
         .query_first(
@@ -370,7 +370,7 @@ pub(super) async fn tail(connection: &Connection, query: TranscriptQuery, count:
     Ok(found.map_or(Ok(query.after), |row| number_at(&row, 0))?)
 }
 
-/// A long text with its threads.
+/// Returns a long text with its threads.
 pub(super) async fn text(
     connection: &Connection,
     session: SessionId,

@@ -1,4 +1,4 @@
-//! The writer: a thread with a few lanes.
+//! The writer: a thread that runs the lanes.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -23,9 +23,9 @@ use crate::store::{
     queue::{self, Outcome, Queue},
 };
 
-/// The way to the lanes. Dropping it makes durable what was accepted and joins the thread.
+/// The handle of the lanes. Dropping it makes accepted writes durable and joins the thread.
 ///
-/// The lanes have a thread of their own, so that the store can be dropped on any thread, and so that other work of the
+/// The lanes run on a separate thread, so that the store can be dropped on any thread, and so that other work of the
 /// process does not delay commits.
 pub(super) struct Writer {
     queues: Vec<Queue<Job>>,
@@ -48,7 +48,7 @@ impl Writer {
             let open = |inbox| Lane::open(Arc::clone(&options), member, inbox, Arc::clone(&of_lanes));
             match try_join_all(inboxes.into_iter().map(open)).await {
                 Ok(lanes) => {
-                    // The caller may be gone. The queues are closed then.
+                    // The caller may have dropped its receiver. In this case, the queues are closed.
                     let _ = opened.send(Ok(()));
                     join_all(lanes.into_iter().map(Lane::run)).await;
                 }
@@ -80,10 +80,10 @@ impl Writer {
         self.queue(lane)?.enqueue(weight, job).await
     }
 
-    /// Queues entries. `weight` is the number of bytes that they carry, or why they are invalid.
+    /// Queues entries. `weight` is their size in bytes, or the error of invalid entries.
     ///
     /// # Errors
-    /// [`WriteError::Invalid`], and those of [`Queue::enqueue`].
+    /// [`WriteError::Invalid`], and the errors of [`Queue::enqueue`].
     pub(super) async fn entries(
         &self,
         weight: Result<usize, Invalid>,
@@ -94,7 +94,7 @@ impl Writer {
         self.queue(lane)?.enqueue(weight?, job).await
     }
 
-    /// Makes a change and waits until it is durable.
+    /// Queues a change and waits until it is durable.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -115,7 +115,7 @@ impl Writer {
     }
 }
 
-/// Returns the lane of a session's writes, so that they have an order.
+/// Returns the lane of a session. All writes of a session use the same lane, so that their order is kept.
 fn lane_of_session(session: SessionId) -> usize {
     // The last bytes of an id are random.
     let [.., last] = session.as_uuid().into_bytes();
@@ -123,7 +123,7 @@ fn lane_of_session(session: SessionId) -> usize {
 }
 
 /// Returns the lane of a batch. Creations with the same key have the same lane, so that they do not wait for each other
-/// in the database. A session that is created has no other writes yet.
+/// in the database. The lane of the session does not matter, because a new session has no other writes yet.
 fn lane_of_batch(write: &BatchWrite) -> usize {
     match write.key() {
         Some(CreationKey {
@@ -141,7 +141,7 @@ impl Drop for Writer {
         self.shared.is_closing.store(true, Ordering::Release);
         self.queues.clear();
         if let Some(thread) = self.thread.take() {
-            // A panic of a lane was reported where it happened; the callers got `Unknown`.
+            // A panic of a lane was already reported, and the callers received `Unknown`.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The writes, each as the work of one job inside a commit group.
+//! The writes. Each function does the work of one job inside a commit group.
 
 use bytes::Bytes;
 use rusqlite::{Connection, params};
@@ -21,7 +21,7 @@ use crate::store::{
     member::Claim,
 };
 
-/// Begins a session, unless its key is remembered.
+/// Creates a session, unless its key is stored and not expired.
 pub(super) fn create(connection: &Connection, key: Option<&CreationKey>, batch: &Batch) -> Result<Created, Failure> {
     if let Some(key) = key
         && let Some(found) = query::creation(connection, &key.creator, &key.request_id)?
@@ -83,7 +83,7 @@ pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failu
     }))
 }
 
-/// Writes what a batch carries. The session's head is beyond it already.
+/// Writes the data of a batch. The caller has already moved the session's head.
 fn write(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = blob(batch.session.as_uuid());
     write_threads(connection, batch)?;
@@ -157,7 +157,7 @@ fn write_contents(connection: &Connection, batch: &Batch) -> Result<(), Failure>
     Ok(())
 }
 
-/// Raises a session's epoch.
+/// Increments a session's epoch.
 pub(super) fn claim(connection: &Connection, session: SessionId) -> Result<Claim, Failure> {
     let epoch = existing(connection, session)?.epoch.next();
     connection
@@ -192,7 +192,7 @@ pub(super) fn put_snapshot(connection: &Connection, session: SessionId, snapshot
     Ok(())
 }
 
-/// Changes marks, and removes records that the snapshot includes, but for the marked ones.
+/// Updates marks, and removes the records that the snapshot includes, except marked records.
 pub(super) fn compact(
     connection: &Connection,
     session: SessionId,
@@ -242,7 +242,7 @@ pub(super) fn compact(
     Ok((of_expired + removed) as u64)
 }
 
-/// Keeps a summary.
+/// Stores a summary.
 pub(super) fn put_summary(
     connection: &Connection,
     session: SessionId,

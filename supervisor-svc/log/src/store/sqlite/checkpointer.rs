@@ -2,7 +2,8 @@
 //! block.
 //!
 //! One thread makes every checkpoint except the last. The engine reuses the log once all frames are moved and the
-//! database is flushed. A successful flush after a failed one proves nothing, so no checkpoint follows a failed one.
+//! database is flushed. A successful flush after a failed flush does not prove that the data is on the disk, so no
+//! checkpoint follows a failed checkpoint.
 
 use std::{
     io,
@@ -23,7 +24,7 @@ use crate::store::{
 /// The length of the log, in frames of one page each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLength {
-    /// All that it holds.
+    /// All frames.
     pub total: i64,
     /// Frames that are not in the database yet.
     pub unmoved: i64,
@@ -80,7 +81,7 @@ pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength
 /// The sender that reports the end of a checkpoint. `None` if the writer does not wait for it.
 type Waiter = Option<SyncSender<()>>;
 
-/// The way to the thread, which ends when this is dropped.
+/// The handle of the checkpoint thread, which ends when the handle is dropped.
 pub(super) struct Checkpointer {
     asks: SyncSender<Waiter>,
     thread: JoinHandle<()>,
@@ -91,7 +92,7 @@ impl Checkpointer {
     /// Starts the thread, which owns the connection from then on.
     ///
     /// # Errors
-    /// The operating system's, if it starts no thread.
+    /// The operating system's error if the thread cannot be started.
     pub(super) fn start(connection: Connection) -> io::Result<Self> {
         let (asks, inbox) = mpsc::sync_channel(1);
         let failed = Arc::new(OnceLock::new());
@@ -102,7 +103,7 @@ impl Checkpointer {
         Ok(Self { asks, thread, failed })
     }
 
-    /// Does what is due, and waits for it only where that is what is due.
+    /// Performs the required action. Waits until it is done only for [`Duty::Finish`].
     pub(super) fn perform(&self, duty: Duty) {
         match duty {
             Duty::None => {}
@@ -118,7 +119,7 @@ impl Checkpointer {
         }
     }
 
-    /// Returns the error after which no further checkpoint is made, if any. The writer must then stop.
+    /// Returns the fatal error of a checkpoint, if any. After it, no checkpoint is made and the writer must stop.
     pub(super) fn failure(&self) -> Option<WriteError> {
         let ended = || self.thread.is_finished().then(broken);
         self.failed.get().cloned().or_else(ended)
@@ -149,7 +150,7 @@ fn run(connection: &Connection, inbox: &Receiver<Waiter>, verdict: &OnceLock<Wri
                 let _ = verdict.set(WriteError::Unknown(error.to_string()));
                 return;
             }
-            tracing::warn!(%error, "a checkpoint failed and is tried again");
+            tracing::warn!(%error, "a checkpoint failed and will be retried");
         }
         if let Some(waiter) = waiter {
             // The receiver waits for this message.
@@ -158,7 +159,8 @@ fn run(connection: &Connection, inbox: &Receiver<Waiter>, verdict: &OnceLock<Wri
     }
 }
 
-/// An I/O error of a checkpoint leaves in doubt what of the database is on the disk. Anything else can be tried again.
+/// Returns whether an error of a checkpoint is fatal. After an I/O error it is unknown which parts of the database are
+/// on the disk. A checkpoint with any other error can be retried.
 pub(super) fn is_fatal(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

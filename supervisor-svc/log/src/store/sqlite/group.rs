@@ -1,4 +1,4 @@
-//! Commit groups: writes that share one transaction, of which each is undone alone.
+//! Commit groups: several writes in one transaction. A write that is rejected is undone without the others.
 
 use crate::store::{
     error::{Refusal, WriteError},
@@ -9,7 +9,7 @@ use rusqlite::{Connection, Error as SqlError, ErrorCode};
 /// The error of one write's work.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The write breaks a rule or lost a race: an answer like any other.
+    /// The write is invalid or lost a race. The caller receives the error, and the group continues.
     Rejected(WriteError),
     /// The engine failed.
     Engine(SqlError),
@@ -30,16 +30,16 @@ impl From<Failure> for WriteError {
     }
 }
 
-/// Whether a write's changes are kept when its work is done.
+/// Whether a write's changes are kept after its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Keep,
     Undo,
 }
 
-/// One write.
+/// A write of a group.
 pub(super) trait Job: Send {
-    /// The bytes that it carries.
+    /// Returns the size of the write in bytes.
     fn weight(&self) -> usize;
 
     /// Does the work inside the group's transaction and stores the outcome for [`answer`](Self::answer). If the
@@ -49,14 +49,14 @@ pub(super) trait Job: Send {
     /// Errors of the database engine. The caller decides whether an error affects the whole group.
     fn work(&mut self, connection: &Connection) -> Result<Verdict, SqlError>;
 
-    /// Replaces the outcome.
+    /// Replaces the outcome with a rejection.
     fn refuse(&mut self, refusal: Refusal);
 
-    /// Tells the caller.
+    /// Sends the result to the caller: the outcome if the group was committed, otherwise the group's error.
     fn answer(self: Box<Self>, ending: &Ending);
 }
 
-/// The work of a [`Job`], with the answer's types.
+/// A [`Job`] that runs a closure and replies with its result.
 pub(super) struct Task<T, F> {
     work: F,
     outcome: Option<Result<T, WriteError>>,
@@ -126,22 +126,24 @@ pub(super) fn commit(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Endi
     }
 }
 
-/// Works on all jobs in a transaction, which stays open.
+/// Runs all jobs in a transaction, which stays open.
 fn work(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<(), SqlError> {
     run(connection, "BEGIN IMMEDIATE")?;
-    // For a savepoint the engine keeps a copy of each page that is changed after it. Next to never is one needed.
-    if work_at_once(connection, jobs)? == Verdict::Undo {
+    // The first attempt uses no savepoints, because the engine copies each page that changes after a savepoint. They
+    // are almost never needed.
+    if work_without_savepoints(connection, jobs)? == Verdict::Undo {
         run(connection, "ROLLBACK")?;
         run(connection, "BEGIN IMMEDIATE")?;
         for job in jobs {
-            work_behind_savepoint(connection, job.as_mut())?;
+            work_with_savepoint(connection, job.as_mut())?;
         }
     }
     Ok(())
 }
 
-/// Works on one job after the other. If one has to be undone that has written something, so have all.
-fn work_at_once(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<Verdict, SqlError> {
+/// Runs the jobs in order, without savepoints. Returns [`Verdict::Undo`] if the whole transaction must be rolled back:
+/// a rejected job has already written, or a job failed because of its own data.
+fn work_without_savepoints(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<Verdict, SqlError> {
     for job in jobs {
         let rows = connection.total_changes();
         match job.work(connection) {
@@ -155,7 +157,7 @@ fn work_at_once(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<Ve
     Ok(Verdict::Keep)
 }
 
-fn work_behind_savepoint(connection: &Connection, job: &mut dyn Job) -> Result<(), SqlError> {
+fn work_with_savepoint(connection: &Connection, job: &mut dyn Job) -> Result<(), SqlError> {
     run(connection, "SAVEPOINT job")?;
     match job.work(connection) {
         Ok(Verdict::Keep) => run(connection, "RELEASE job"),
@@ -186,7 +188,7 @@ fn can_be_undone(connection: &Connection, error: &SqlError) -> bool {
 /// Returns whether the error is caused by the data of a single write.
 fn concerns_one(error: &SqlError) -> bool {
     match error.sqlite_error_code() {
-        // Not the engine's but a conversion's.
+        // The error comes from the conversion of a value, not from the engine.
         None => true,
         Some(code) => {
             matches!(
@@ -210,7 +212,7 @@ fn commit_failed(connection: &Connection, error: &SqlError) -> Ending {
 }
 
 /// Ends a transaction that was not committed. If the rollback fails, the open transaction can still never be committed,
-/// but the connection is of no more use.
+/// but the connection cannot be used again.
 fn abandon(connection: &Connection, error: &SqlError) -> Ending {
     let refusal = refusal(error);
     // The engine rolls back automatically after some errors. If the transaction did not begin, none is open.
@@ -286,7 +288,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Commits the jobs as one group and returns how it ended with everyone's answer.
+    /// Commits the jobs as one group. Returns its ending and the answer of each job.
     fn commit_all<const N: usize>(
         connection: &Connection,
         jobs: [(Box<dyn Job>, Answer); N],
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_constraint_concerns_one_job_only() {
+    fn constraint_violation_rejects_only_its_job() {
         let connection = table();
         let (ending, answers) = commit_all(&connection, [insert("a"), insert("a"), insert("b")]);
         assert_eq!(ending, Ending::Committed);
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_database_refuses() {
+    fn read_only_database_rejects_group() {
         let connection = table();
         connection.execute_batch("PRAGMA query_only = ON").unwrap();
         let (ending, _) = commit_all(&connection, [insert("a")]);
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_database_refuses() {
+    fn locked_database_rejects_group() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.db");
         let connection = Connection::open(&path).unwrap();

@@ -39,7 +39,7 @@ pub enum MaintainError {
     /// The database, or the copy of it, can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The engine couldn't pack the database; it is as it was.
+    /// The engine couldn't compact the database, which is unchanged.
     #[error("the database can't be compacted: {0}; that needs about as much free space as the database has")]
     Compact(#[source] rusqlite::Error),
     /// Another program reads the database.
@@ -108,7 +108,8 @@ impl LogReader {
         Ok(schema::release(&self.connection)?)
     }
 
-    /// Copies the log into an empty PostgreSQL database, and reports the number of copied rows. Returns that of all rows.
+    /// Copies the log into an empty PostgreSQL database, and reports the number of copied rows. Returns the number of
+    /// all rows.
     ///
     /// # Errors
     /// See [`ImportError`].
@@ -153,7 +154,7 @@ impl LogReader {
         Ok(statement.query_row([], |row| number_at(row, 0))?)
     }
 
-    /// The sessions in the order of their ids, after `after`; at most [`MAX_PAGE`] at once.
+    /// Returns the sessions in the order of their ids, after `after`, at most [`MAX_PAGE`].
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -169,7 +170,7 @@ impl LogReader {
         Ok(query::head(&self.connection, session)?)
     }
 
-    /// The records after `after`, in order and without a gap; at most `limit` and [`MAX_PAGE`] at once.
+    /// Returns the records after `after`, in order and without a gap, at most `limit` and [`MAX_PAGE`].
     ///
     /// # Errors
     /// As for [`EventStore::read`](crate::store::EventStore::read).
@@ -177,11 +178,10 @@ impl LogReader {
         query::records(&self.connection, session, after, limit)
     }
 
-    /// The records after `after` up to `until` that are left of a compacted part, in order; at most [`MAX_PAGE`] at
-    /// once.
+    /// Returns the records after `after` up to `until` that compaction retained, in order, at most [`MAX_PAGE`].
     ///
     /// # Errors
-    /// [`ReadError::Corrupt`] names the first that doesn't match its checksum.
+    /// [`ReadError::Corrupt`] names the first record that doesn't match its checksum.
     pub fn left(&self, session: SessionId, after: Sequence, until: Sequence) -> Result<Vec<StoredRecord>, ReadError> {
         query::left(&self.connection, session, after, until)
     }
@@ -221,7 +221,7 @@ impl SessionLog<'_> {
         self.session
     }
 
-    /// Returns the end of its log.
+    /// Returns the end of the session's log.
     #[must_use]
     pub fn head(&self) -> Head {
         self.head
@@ -271,15 +271,15 @@ impl SessionLog<'_> {
         Ok(())
     }
 
-    /// Checks every entry of its transcripts, and returns their number and size in bytes.
+    /// Checks every entry of the session's transcripts, and returns their number and size in bytes.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] names the first that does not match its checksum.
+    /// [`ReadError::CorruptSide`] names the first entry that does not match its checksum.
     pub fn check_transcripts(&self) -> Result<(u64, u64), ReadError> {
         transcript::check(&self.transaction, self.session)
     }
 
-    /// Its snapshot.
+    /// Returns the session's snapshot.
     ///
     /// # Errors
     /// As for [`EventStore::snapshot`](crate::store::EventStore::snapshot).
@@ -287,7 +287,7 @@ impl SessionLog<'_> {
         query::snapshot(&self.transaction, self.session)
     }
 
-    /// Checks every request that it remembers.
+    /// Checks every stored request of the session.
     ///
     /// # Errors
     /// As for [`EventStore::requests`](crate::store::EventStore::requests).
@@ -304,9 +304,9 @@ impl SessionLog<'_> {
 /// The result of a compaction: total size of the database and its write-ahead log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// Before.
+    /// Size before the compaction.
     pub before: u64,
-    /// After.
+    /// Size after the compaction.
     pub after: u64,
 }
 
@@ -319,7 +319,7 @@ pub fn compact(database: &Path) -> Result<Compacted, MaintainError> {
     let connection = schema::open_alone(database)?;
     empty_log(&connection)?;
     connection.execute_batch("VACUUM").map_err(MaintainError::Compact)?;
-    // All of the packed database is in the write-ahead log now.
+    // The compacted database is now entirely in the write-ahead log.
     empty_log(&connection)?;
     drop(connection);
     Ok(Compacted {
@@ -336,7 +336,7 @@ fn empty_log(connection: &Connection) -> Result<(), MaintainError> {
     if was_busy { Err(MaintainError::InUse) } else { Ok(()) }
 }
 
-/// Returns the size of a database with its write-ahead log, which is missing after an orderly end.
+/// Returns the size of a database with its write-ahead log. The log is missing after an orderly shutdown.
 #[must_use]
 pub fn bytes_of(database: &Path) -> u64 {
     let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
@@ -363,8 +363,8 @@ pub fn changed_at(database: &Path) -> Option<SystemTime> {
 }
 
 /// Copies a database as of one moment into a new file and returns the copy's size in bytes. The database may have an
-/// active writer, and may have the schema of an older release. Only the owner can access the copy. The copy is checked, durable and compacted, and it has no log
-/// id: see [`EventStore::log_id`].
+/// active writer, and may have the schema of an older release. Only the owner can access the copy. The copy is checked,
+/// durable and compacted, and it has no log id: see [`EventStore::log_id`].
 ///
 /// [`EventStore::log_id`]: crate::store::EventStore::log_id
 ///

@@ -1,5 +1,5 @@
 //! A log in memory, for tests: the statements of the SQLite engine on a database in memory, and the members of a shared
-//! log. It has no threads of its own, and a call is done when it is first polled.
+//! log. It starts no threads, and a call completes when it is first polled.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use crate::store::{
     transcript::{LongText, NewEntry, PendingEntries, StoredEntry, TranscriptQuery, check_entries},
 };
 
-/// A log in memory. Every call is one critical section, so a write is visible whole or not at all.
+/// A log in memory. Every call is one critical section, so a write is visible completely or not at all.
 #[derive(Debug)]
 pub struct MemoryStore {
     log_id: Uuid,
@@ -41,7 +41,7 @@ pub struct MemoryStore {
     state: Arc<Mutex<State>>,
 }
 
-/// The log, with what a shared log has in addition to the database of one process.
+/// The log, and the data of a shared log that the database of one process does not contain.
 #[derive(Debug)]
 struct State {
     connection: Connection,
@@ -54,7 +54,7 @@ struct State {
     sessions: BTreeMap<SessionId, Ownership>,
 }
 
-/// The present and the earlier owners of a session.
+/// The current owner and all epochs of a session.
 #[derive(Debug)]
 struct Ownership {
     owner: Option<MemberId>,
@@ -106,7 +106,7 @@ impl MemoryStore {
         })
     }
 
-    /// Returns the log of this store as another process has it. The stores must then [`join`](EventStore::join).
+    /// Returns the store of another process that shares the log. The stores must then [`join`](EventStore::join).
     #[must_use]
     pub fn another(&self) -> Self {
         self.another_as(MemberId::from_uuid(Uuid::new_v4()))
@@ -124,8 +124,8 @@ impl MemoryStore {
         }
     }
 
-    /// Ignores the owner and the epoch of a session in claims and appends from now on. A test that must find a violation
-    /// then shows that it would find one.
+    /// Ignores the owner and the epoch of a session in claims and appends from now on. With it, a test can show that it
+    /// detects violations of the fence.
     pub fn remove_fence(&self) {
         self.state().is_unfenced = true;
     }
@@ -165,7 +165,8 @@ impl MemoryStore {
         Box::pin(async move { query(&self.state().connection) })
     }
 
-    /// Makes a write. `check` says whether it is valid. If it is about a session, this member must own the session.
+    /// Performs a write. `check` is the result of its validation. If `session` is given, this member must own the
+    /// session.
     fn write<'a, T>(
         &'a self,
         session: Option<SessionId>,
@@ -184,7 +185,7 @@ impl MemoryStore {
 }
 
 impl State {
-    /// Does the work in a transaction of its own.
+    /// Runs the work in a separate transaction.
     fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, WriteError> {
         let transaction = self.connection.unchecked_transaction().map_err(Failure::Engine)?;
         let result = work(&transaction)?;

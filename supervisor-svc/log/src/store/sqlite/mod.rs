@@ -1,5 +1,5 @@
-//! The default engine: one SQLite file, one writing thread, a few reading connections. The module `memory` runs the same
-//! statements on a database in memory, for tests.
+//! The default engine: one SQLite file, one writing thread, a few reading connections. The module `memory` runs the
+//! same statements on a database in memory, for tests.
 
 mod apply;
 mod checkpointer;
@@ -60,8 +60,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens or creates the file, checks that it is intact and that commits to it will be durable. The
-    /// file must have the schema version of this program.
+    /// Opens or creates the file, and checks that it is intact and that commits to it are durable. The file must have
+    /// the schema version of this program.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -69,8 +69,8 @@ impl SqliteStore {
         Self::open_used(path, None).await
     }
 
-    /// Does the same as [`open`](Self::open). If the name of a file is given that exists only next to a log that was
-    /// opened before, it does not create the log.
+    /// Does the same as [`open`](Self::open), but does not create the log if `evidence` is given: the name of a file
+    /// that exists only if the log was opened before.
     ///
     /// # Errors
     /// See [`OpenError`]; [`OpenError::Lost`] if the log is missing or empty.
@@ -98,7 +98,7 @@ impl SqliteStore {
         Box::pin(self.readers.run(query))
     }
 
-    /// Makes a write as [`Writer::submit`].
+    /// Performs a write as [`Writer::submit`].
     fn write<T: Send + 'static>(
         &self,
         weight: Result<usize, Invalid>,

@@ -27,7 +27,7 @@ impl From<SqlError> for ReadError {
     }
 }
 
-/// A session's or a thread's id as its column holds it.
+/// Converts the id of a session or a thread to its column type.
 pub(super) fn blob(uuid: Uuid) -> [u8; 16] {
     uuid.into_bytes()
 }
@@ -54,7 +54,7 @@ pub(super) fn bytes_at(row: &Row<'_>, column: usize) -> Result<Bytes, SqlError> 
     row.get::<_, Vec<u8>>(column).map(Bytes::from)
 }
 
-/// Where a session ends.
+/// Returns the head of a session.
 pub(super) fn head(connection: &Connection, session: SessionId) -> Result<Option<Head>, SqlError> {
     connection
         .prepare_cached("SELECT head, epoch, oldest, content_bytes FROM sessions WHERE session = ?1")?
@@ -69,7 +69,7 @@ pub(super) fn head(connection: &Connection, session: SessionId) -> Result<Option
         .optional()
 }
 
-/// What a request id created.
+/// Returns the session that a request created.
 pub(super) fn creation(connection: &Connection, creator: &str, request_id: &str) -> Result<Option<Creation>, SqlError> {
     connection
         .prepare_cached("SELECT session, hash, expires FROM creations WHERE creator = ?1 AND request_id = ?2")?
@@ -83,7 +83,7 @@ pub(super) fn creation(connection: &Connection, creator: &str, request_id: &str)
         .optional()
 }
 
-/// The session of a thread.
+/// Returns the session of a thread.
 pub(super) fn session_of(connection: &Connection, thread: ThreadId) -> Result<Option<SessionId>, SqlError> {
     connection
         .prepare_cached("SELECT session FROM threads WHERE thread = ?1")?
@@ -91,7 +91,7 @@ pub(super) fn session_of(connection: &Connection, thread: ThreadId) -> Result<Op
         .optional()
 }
 
-/// A page of records, all of them as of one moment.
+/// Returns a page of records from one consistent view.
 pub(super) fn records(
     connection: &Connection,
     session: SessionId,
@@ -148,7 +148,7 @@ pub(super) fn records(
     }
 }
 
-/// A page of marked records.
+/// Returns a page of marked records.
 pub(super) fn marked(
     connection: &Connection,
     session: SessionId,
@@ -184,7 +184,7 @@ pub(super) fn marked(
     checked_records(session, rows)
 }
 
-/// A page of the records that are left of a compacted part.
+/// Returns a page of the records that compaction retained.
 pub(super) fn left(
     connection: &Connection,
     session: SessionId,
@@ -226,7 +226,7 @@ fn checked_records(
     .collect()
 }
 
-/// A content.
+/// Returns a content.
 pub(super) fn content(connection: &Connection, session: SessionId, digest: Digest) -> Result<Option<Bytes>, ReadError> {
     let found = connection
         .prepare_cached("SELECT crc, bytes FROM contents WHERE session = ?1 AND digest = ?2")?
@@ -244,7 +244,7 @@ pub(super) fn content(connection: &Connection, session: SessionId, digest: Diges
     }
 }
 
-/// A snapshot.
+/// Returns a snapshot.
 pub(super) fn snapshot(connection: &Connection, session: SessionId) -> Result<Option<Snapshot>, ReadError> {
     let found = connection
         .prepare_cached("SELECT sequence, crc, bytes FROM snapshots WHERE session = ?1")?
@@ -287,7 +287,7 @@ pub(super) fn request(
         .transpose()
 }
 
-/// A page of remembered requests.
+/// Returns a page of stored requests.
 pub(super) fn requests(
     connection: &Connection,
     session: SessionId,
@@ -333,13 +333,13 @@ fn checked_request(session: SessionId, (crc, request): (u32, RequestRecord)) -> 
     }
 }
 
-/// A page of sessions.
+/// Returns a page of sessions.
 pub(super) fn sessions(
     connection: &Connection,
     after: Option<SessionId>,
     limit: usize,
 ) -> Result<Vec<SessionId>, ReadError> {
-    // The empty blob is less than every id.
+    // An empty blob is less than every id.
     let after = after.map_or_else(Vec::new, |session| blob(session.as_uuid()).to_vec());
     let mut statement =
         connection.prepare_cached("SELECT session FROM sessions WHERE session > ?1 ORDER BY session LIMIT ?2")?;
@@ -370,7 +370,7 @@ pub(super) fn summaries(
     rows.map(|entry| entry.map_err(ReadError::from)).collect()
 }
 
-/// A page of sessions that are due.
+/// Returns a page of sessions that are due.
 pub(super) fn due_before(
     connection: &Connection,
     time: UnixMillis,
@@ -394,7 +394,7 @@ pub(super) fn due_before(
     rows.map(|due| due.map_err(ReadError::from)).collect()
 }
 
-/// A cursor's value.
+/// Returns a cursor's value.
 pub(super) fn cursor(connection: &Connection, key: &CursorKey) -> Result<Option<Bytes>, ReadError> {
     let found = connection
         .prepare_cached("SELECT value FROM cursors WHERE session = ?1 AND name = ?2")?

@@ -34,7 +34,7 @@ impl Readers {
     /// Runs a query on a blocking thread, once a connection is free.
     ///
     /// # Errors
-    /// The query's own errors, or [`ReadError::Engine`] if no connection is available.
+    /// The errors of the query, or [`ReadError::Engine`] if no connection is available.
     pub(super) async fn run<T, F>(self: &Arc<Self>, query: F) -> Result<T, ReadError>
     where
         T: Send + 'static,

@@ -17,7 +17,7 @@ use std::{
 use super::group::Failure;
 use crate::store::error::Refusal;
 
-/// The file's name, in the directory of the database.
+/// Name of the file, in the directory of the database.
 const FILE: &str = "reserve";
 
 /// Number of bytes per write.
@@ -57,7 +57,7 @@ impl Reserve {
         if reserve.is_spent() {
             tracing::warn!(
                 path = %reserve.path.display(), free_bytes_needed = ROOM,
-                "the disk is nearly full: no new sessions and threads until there is room"
+                "the disk is nearly full; new sessions and threads are rejected until there is space"
             );
         }
         reserve
@@ -68,7 +68,7 @@ impl Reserve {
         self.spent.load(Ordering::Relaxed)
     }
 
-    /// Lets pass what begins something, unless the reserve is spent.
+    /// Checks that the reserve exists. Called by writes that start something.
     ///
     /// # Errors
     /// [`Refusal::DiskFull`].
@@ -88,10 +88,10 @@ impl Reserve {
         match fs::remove_file(&self.path) {
             Ok(()) => tracing::warn!(
                 path = %self.path.display(),
-                "the disk is full: the reserve is given up for closing; no new sessions and threads until there is room"
+                "the disk is full; the reserve was deleted; new sessions and threads are rejected until there is space"
             ),
             Err(error) => {
-                tracing::error!(path = %self.path.display(), %error, "the disk is full and the reserve stays");
+                tracing::error!(path = %self.path.display(), %error, "the disk is full and the reserve can't be deleted");
             }
         }
     }
@@ -105,10 +105,10 @@ impl Reserve {
         match write(&self.path) {
             Ok(()) => {
                 self.spent.store(false, Ordering::Relaxed);
-                tracing::info!(path = %self.path.display(), "the reserve for a full disk is kept");
+                tracing::info!(path = %self.path.display(), "the disk space reserve was created");
             }
             Err(error) => {
-                tracing::debug!(%error, "the reserve can't be written yet");
+                tracing::debug!(%error, "the disk space reserve cannot be created yet");
                 // A partial file is useless and takes space.
                 let _ = fs::remove_file(&self.path);
             }
@@ -138,12 +138,12 @@ fn write(path: &Path) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(path)?;
-    let block = noise();
+    let block = random_block();
     (0..BLOCKS).try_for_each(|_| file.write_all(&block))
 }
 
 /// Returns bytes without a pattern (xorshift). A compressing file system would allocate no space for zeros.
-fn noise() -> Vec<u8> {
+fn random_block() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut block = vec![0; BLOCK];
     for word in block.chunks_exact_mut(8) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_spent_once_and_kept_again() {
+    fn reserve_is_released_when_needed_and_restored() {
         let directory = tempfile::tempdir().unwrap();
         let reserve = Reserve::of_database(&directory.path().join("log.db"));
         let path = directory.path().join(FILE);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_reserve_is_made_whole() {
+    fn incomplete_reserve_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
         fs::write(&path, "cut short").unwrap();

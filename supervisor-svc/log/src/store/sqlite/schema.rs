@@ -151,7 +151,7 @@ const SYNCHRONOUS_FULL: i64 = 2;
 pub(super) fn open_writer(path: &Path, evidence: Option<&str>) -> Result<(Connection, Uuid), OpenError> {
     let evidence = evidence.map(str::to_owned).or_else(|| write_ahead_log(path));
     let lost = || evidence.clone().map(|evidence| OpenError::Lost { evidence });
-    // Before the engine sees the file: it deletes the write-ahead log of an empty database.
+    // Checked before the engine opens the file, because the engine deletes the write-ahead log of an empty database.
     if is_empty(path)
         && let Some(lost) = lost()
     {
@@ -190,7 +190,7 @@ fn is_empty(path: &Path) -> bool {
     }
 }
 
-/// The name of the file's write-ahead log, if that has bytes.
+/// Returns the name of the file's write-ahead log if the log is not empty.
 fn write_ahead_log(path: &Path) -> Option<String> {
     let mut name = path.file_name()?.to_owned();
     name.push("-wal");
@@ -201,15 +201,15 @@ fn write_ahead_log(path: &Path) -> Option<String> {
 /// Opens the file, which a writer has opened before, for reading.
 ///
 /// # Errors
-/// The engine's.
+/// Errors of the database engine.
 pub(super) fn open_reader(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // Below zero, SQLite counts in KiB instead of pages.
+    // SQLite interprets a negative number as KiB, and a positive number as pages.
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     Ok(connection)
 }
 
-/// Opens the file once more for its writer's checkpoints.
+/// Opens a second connection to the file, for the checkpoints of the writer.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -254,7 +254,7 @@ pub(super) fn open_in_memory() -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-/// Opens the file for work on it as a whole, while it has no other writer. It is not created.
+/// Opens an existing file for maintenance of the whole file. There must be no other writer.
 ///
 /// # Errors
 /// See [`OpenError`].
@@ -293,7 +293,7 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, rusqlite::Error> {
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     // A statement is planned once. Otherwise each new value of a LIMIT would cause a new plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // After a failed fsync a checkpoint at closing would drop the log that a replay needs.
+    // After a failed fsync, a checkpoint when the connection closes would remove the log that a replay needs.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
@@ -392,7 +392,7 @@ fn log_id(connection: &Connection) -> Result<Uuid, OpenError> {
 /// Returns the release that last opened the file for writing.
 ///
 /// # Errors
-/// The engine's.
+/// Errors of the database engine.
 pub(super) fn release(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
     let select = "SELECT CAST(value AS TEXT) FROM meta WHERE key = 'release'";
     connection.query_row(select, [], |row| row.get(0)).optional()
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_planned_once_whatever_its_limit() {
+    fn statement_is_planned_once_for_all_limits() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("troupe.db");
         let (writer, _) = open_writer(&path, None).unwrap();

@@ -23,7 +23,7 @@ use crate::store::{
     transcript_head::TranscriptHead,
 };
 
-/// Appends entries of an attempt. Returns the last number; `None` if the batch is void.
+/// Appends entries of an attempt. Returns the last number, or `None` if the batch has no effect.
 pub(super) fn append(
     connection: &Connection,
     source: TranscriptSource,
@@ -204,7 +204,7 @@ fn drop_oldest(
     Ok(examined)
 }
 
-/// A page of entries. The checksum covers the text, so it is verified only where the text is read.
+/// Returns a page of entries. The checksum covers the text, so it is verified only where the text is read.
 pub(super) fn entries(connection: &Connection, query: TranscriptQuery) -> Result<Vec<StoredEntry>, ReadError> {
     let mut statement = connection.prepare_cached(
         "SELECT number, kind, crc, size, header, CASE WHEN size <= ?6 THEN text END, digest FROM entries \
@@ -260,7 +260,7 @@ fn corrupt(session: SessionId, thread: ThreadId, number: u64) -> ReadError {
     ReadError::CorruptSide { session, side }
 }
 
-/// Returns the entry before the last `count` entries.
+/// Returns the number of the entry before the last `count` entries.
 pub(super) fn tail(connection: &Connection, query: TranscriptQuery, count: usize) -> Result<u64, SqlError> {
     let found = connection
         .prepare_cached(
@@ -281,7 +281,7 @@ pub(super) fn tail(connection: &Connection, query: TranscriptQuery, count: usize
     Ok(found.unwrap_or(query.after))
 }
 
-/// A long text with its threads.
+/// Returns a long text with its threads.
 pub(super) fn text(connection: &Connection, session: SessionId, digest: Digest) -> Result<Option<LongText>, ReadError> {
     let key = params![blob(session.as_uuid()), digest.as_bytes()];
     let found = connection

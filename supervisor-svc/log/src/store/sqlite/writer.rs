@@ -19,7 +19,7 @@ use crate::store::{
     queue::{self, Ending, Inbox, Outcome, Queue, outcome},
 };
 
-/// The way to the writer's thread. Dropping it makes durable what was accepted and joins the thread.
+/// The handle of the writer's thread. Dropping it makes accepted writes durable and joins the thread.
 pub(super) struct Writer {
     /// `None` only while the writer is dropped.
     queue: Option<Queue<Box<dyn Job>>>,
@@ -30,7 +30,7 @@ impl Writer {
     /// Starts the thread, which owns the connection and its checkpoints from then on.
     ///
     /// # Errors
-    /// The operating system's, if it starts no thread.
+    /// The operating system's error if the thread cannot be started.
     pub(super) fn start(
         connection: Connection,
         checkpointer: Checkpointer,
@@ -54,11 +54,11 @@ impl Writer {
         })
     }
 
-    /// Runs the work inside a commit group and waits until it is durable. Waits for queue capacity first. `weight` is the
-    /// number of bytes that the write carries, or why the write is invalid.
+    /// Runs the work inside a commit group and waits until it is durable. Waits for queue capacity first. `weight` is
+    /// the size of the write in bytes, or the error of an invalid write.
     ///
     /// # Errors
-    /// The work's own, or [`WriteError::Invalid`], [`WriteError::Refused`], [`WriteError::Stopped`] or
+    /// The errors of the work, or [`WriteError::Invalid`], [`WriteError::Refused`], [`WriteError::Stopped`] or
     /// [`WriteError::Unknown`].
     pub(super) async fn submit<T, F>(&self, weight: Result<usize, Invalid>, work: F) -> Result<T, WriteError>
     where
@@ -68,8 +68,7 @@ impl Writer {
         outcome(self.enqueue(weight, work).await?).await
     }
 
-    /// Does the same as [`submit`](Self::submit), but completes when the work has its place in the queue. See
-    /// [`outcome`].
+    /// Does the same as [`submit`](Self::submit), but completes when the work is queued. See [`outcome`].
     ///
     /// # Errors
     /// [`WriteError::Invalid`], [`WriteError::Refused`] or [`WriteError::Stopped`].
@@ -97,7 +96,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the writer was reported where it happened; the callers got `Unknown`.
+            // A panic of the writer was already reported, and the callers received `Unknown`.
             let _ = thread.join();
         }
     }
@@ -106,7 +105,7 @@ impl Drop for Writer {
 struct Worker {
     connection: Connection,
     checkpointer: Checkpointer,
-    /// Length of the log when it was last finished. Zero once the log has restarted.
+    /// Length of the log at the last [`Duty::Finish`]. Zero once the log has restarted.
     finished: i64,
     inbox: Inbox<Box<dyn Job>>,
     reserve: Arc<Reserve>,
@@ -144,7 +143,7 @@ impl Worker {
         let ending = group::commit(&self.connection, jobs);
         self.commits.record(begun.elapsed().as_secs_f64(), &[]);
         if ending == Ending::Refused(Refusal::DiskFull) {
-            // Before the replies, so that a caller that retries finds the space.
+            // Released before the replies, so that a caller that retries has the space.
             self.reserve.release();
         }
         for job in jobs.drain(..) {
