@@ -480,11 +480,11 @@ async fn failover_to_standby_that_lags_behind_stops_the_store() {
     assert_has_exactly(&next, session(1), 1).await;
 }
 
-/// What a relay does with the next COMMIT.
+/// The action of a relay at the next COMMIT.
 const PASS: u8 = 0;
-/// It closes the connection and does not pass it on.
+/// The relay closes the connection without forwarding the COMMIT.
 const CUT_BEFORE: u8 = 1;
-/// It passes it on, and closes the connection instead of returning the result.
+/// The relay forwards the COMMIT, and closes the connection instead of returning the result.
 const CUT_AFTER: u8 = 2;
 
 /// Relays connections to the socket of the shared server. Returns the URL of a database through it.
@@ -560,7 +560,7 @@ async fn loss_of_acknowledged_commits_stops_the_store() {
     for number in [2, 4, 3] {
         assert_eq!(store.create(None, batch(session(number), 0)).await, Ok(Created::New));
     }
-    // As after a failover to a standby that lacks the last commit.
+    // Undoes the last commit, as a failover to a standby without it does.
     database.run("UPDATE lanes SET committed = committed - 1 WHERE committed = 2");
     let lost = store.append(batch(session(2), 1)).await;
     assert!(matches!(lost, Err(WriteError::Unknown(_))), "{lost:?}");

@@ -65,9 +65,9 @@ fn encoded_record_decodes_to_equal_value() {
     }
 }
 
-/// Stored logs have these names.
+/// Stored logs contain these names.
 #[test]
-fn causes_of_a_close_have_fixed_names() {
+fn close_causes_have_fixed_names() {
     use CloseCause::{Close, Eviction, Group, Intensity, Session};
     assert_eq!(
         [Close, Session, Eviction, Intensity, Group].map(cause_name),
@@ -88,7 +88,7 @@ fn record_omits_fields_of_its_header() {
 }
 
 #[test]
-fn samples_have_every_kind_that_the_api_has() {
+fn sample_events_include_every_kind_of_the_api() {
     let descriptors = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let kinds = descriptors
         .file
@@ -117,14 +117,14 @@ fn span() -> impl Strategy<Value = Duration> {
 
 proptest! {
     #[test]
-    fn times_and_spans_are_exact(time in prop_oneof![Just(0), any::<u64>()], span in span()) {
+    fn times_and_durations_are_exact(time in prop_oneof![Just(0), any::<u64>()], span in span()) {
         let time = UnixMillis::new(time);
         prop_assert_eq!(time_from_pb(time_to_pb(time)), Some(time));
         prop_assert_eq!(duration_from_pb(duration_to_pb(span)), Some(span));
     }
 
     #[test]
-    fn a_damaged_record_never_panics(
+    fn damaged_record_does_not_panic(
         event in select(events()),
         damage in vec((any::<Index>(), any::<u8>()), 1..8),
     ) {
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_never_panics(bytes in vec(any::<u8>(), 0..512)) {
+    fn random_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..512)) {
         let _ = decode_record(session(1), &bytes.into());
     }
 }
@@ -166,9 +166,9 @@ fn is_malformed(result: &Result<Recorded, DecodeError>) -> bool {
 }
 
 #[test]
-fn a_record_has_at_most_16_kib() {
-    let beside = encode_record(session(1), &note(1_000)).unwrap().len() - 1_000;
-    let most = MAX_RECORD_BYTES - beside;
+fn record_above_16_kib_is_rejected() {
+    let overhead = encode_record(session(1), &note(1_000)).unwrap().len() - 1_000;
+    let most = MAX_RECORD_BYTES - overhead;
     assert_eq!(encode_record(session(1), &note(most)).unwrap().len(), MAX_RECORD_BYTES);
     assert_eq!(
         encode_record(session(1), &note(most + 1)),
@@ -194,7 +194,7 @@ fn newer_record_is_distinct_from_damage() {
         ..good.clone()
     };
     assert!(needs_upgrade(&read(&newer)));
-    // Version 3, whose field 2 is a number.
+    // A record of version 3 whose field 2 has another type: a number.
     assert!(needs_upgrade(&decode_record(
         session(1),
         &Bytes::from_static(&[0x08, 3, 0x10, 5])
@@ -203,7 +203,7 @@ fn newer_record_is_distinct_from_damage() {
     let with_event = |event: Option<pb::Event>| store::Record { event, ..good.clone() };
     assert!(
         needs_upgrade(&read(&with_event(Some(pb::Event::default())))),
-        "a kind without a name here"
+        "an unknown kind of event"
     );
     assert!(is_malformed(&read(&with_event(None))));
 
@@ -230,21 +230,21 @@ fn newer_record_is_distinct_from_damage() {
 
 #[test]
 fn event_with_wrong_thread_header_is_rejected() {
-    let mut homeless = stored(&note(3));
-    homeless.header.as_mut().unwrap().thread = Bytes::new();
-    assert!(is_malformed(&read(&homeless)));
+    let mut without_thread = stored(&note(3));
+    without_thread.header.as_mut().unwrap().thread = Bytes::new();
+    assert!(is_malformed(&read(&without_thread)));
 
-    let mut housed = stored(&at(1, Event::Session(SessionEvent::Closed)));
-    housed.header.as_mut().unwrap().thread = Bytes::copy_from_slice(&[7; 16]);
-    assert!(is_malformed(&read(&housed)));
+    let mut with_thread = stored(&at(1, Event::Session(SessionEvent::Closed)));
+    with_thread.header.as_mut().unwrap().thread = Bytes::copy_from_slice(&[7; 16]);
+    assert!(is_malformed(&read(&with_thread)));
 }
 
 #[test]
 fn missing_policy_or_budget_is_rejected() {
     let record = stored(&at(1, Event::Thread(thread(2), ThreadEvent::Spawned(Arc::new(root())))));
-    let without = |lose: fn(&mut pb::ThreadSpawned)| {
+    let without = |remove: fn(&mut pb::ThreadSpawned)| {
         let mut record = record.clone();
-        lose(spawned_in(&mut record));
+        remove(spawned_in(&mut record));
         read(&record)
     };
     assert!(without(|_| {}).is_ok());

@@ -1,4 +1,4 @@
-//! Events of every kind, and the parts that they have.
+//! Sample events of every kind, and their parts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,9 +29,9 @@ use uuid::Uuid;
 use crate::samples::{root, some_settings, thread};
 
 pub const ROOT: u128 = 9;
-/// Settled once, restarted, told a lot, and under a fence.
+/// A thread that settled once, was restarted, received mail, and is under a fence.
 pub const BUSY: u128 = 5;
-/// In the middle of a turn.
+/// A thread in the middle of a turn.
 pub const RUNNING: u128 = 7;
 
 pub fn content(number: u8) -> ContentRef {
@@ -51,7 +51,7 @@ pub fn layer(origin: &str, deny: &str) -> Layer {
     }
 }
 
-/// A budget with bounds of nothing at all, which are not the same as none.
+/// A budget whose limits are all zero. This differs from a budget without limits.
 pub const NOTHING: Budget = Budget {
     tokens: Some(0),
     turns: Some(0),
@@ -258,8 +258,8 @@ pub fn fence() -> Fence {
     }
 }
 
-/// Events of every kind, with all of their parts and with as few as possible. The parts of one type differ, so that
-/// none can stand for another.
+/// Returns events of every kind: with all parts, and with as few parts as possible. Parts of the same type have
+/// different values, so that a mix-up is detected.
 pub fn events() -> Vec<Event> {
     let changes = [
         SettingsChange::default(),
@@ -324,7 +324,7 @@ fn spawns() -> Vec<ThreadEvent> {
     spawns.into_iter().chain([failed, ThreadEvent::Admitted]).collect()
 }
 
-/// Outcomes with and without a text and a content. An empty message is not the same as none.
+/// Returns outcomes with and without a text and a content. An empty message differs from a missing message.
 fn outcomes() -> Vec<Settled> {
     let message = |message: Option<&str>, content| Settled::Completed {
         message: message.map(str::to_owned),
@@ -394,7 +394,7 @@ fn turns() -> Vec<ThreadEvent> {
     ends.chain(others).collect()
 }
 
-/// Budgets with and without bounds. A bound of zero is not the same as none.
+/// Returns budgets with and without limits. A limit of zero differs from no limit.
 fn budgets() -> Vec<ThreadEvent> {
     let none = Budget::default();
     let budgets = [

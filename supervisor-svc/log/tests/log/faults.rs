@@ -1,9 +1,10 @@
 //! Disks that are full, read-only or broken: errors are clear, no acknowledged write is lost, no rejected write
 //! appears, and the store recovers as soon as it can.
 //!
-//! The faults are real. A test that needs a disk runs again in a process with a mount namespace, where a small tmpfs is
-//! that disk. Where the system allows none (neither root nor user namespaces), the test prints a message, and fails if
-//! `TROUPE_CI_STRICT=1`. Partial writes come from a limit on the size of files, which needs no privileges.
+//! The faults are real. A test that needs a small disk runs again in a process with its own mount namespace, in which a
+//! small tmpfs is the disk. If the system does not allow a mount namespace (neither root nor user namespaces), the test
+//! prints a message, and fails if `TROUPE_CI_STRICT=1`. Partial writes are caused by a limit on the size of files,
+//! which needs no privileges.
 #![allow(clippy::print_stderr, reason = "a test says what it could not check")]
 
 use std::{
@@ -23,13 +24,13 @@ use uuid::Uuid;
 
 use crate::samples::session;
 
-/// Where a process that was started again for a test finds its disk or its directory.
+/// Environment variable with the disk or directory of a test that runs in a subprocess.
 const PLACE: &str = "TROUPE_TEST_FAULTS";
 
-/// More appends than the disks and limits here can take.
+/// A number of appends that exceeds the space of all disks and limits in these tests.
 const MANY: u64 = 10_000;
 
-/// One record after `expected`, with a content of its own.
+/// Returns a batch of one record after `expected`, with its own content.
 fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
     let number = expected + 1;
     let bytes = Bytes::from(format!("{number:08}").repeat(content_bytes / 8));
@@ -50,7 +51,7 @@ fn batch(session: SessionId, expected: u64, content_bytes: usize) -> Batch {
     }
 }
 
-/// As a spawn: a batch that begins a thread.
+/// Returns the batch of a spawn, which starts a thread.
 fn spawning(expected: u64) -> Batch {
     Batch {
         new_threads: vec![ThreadId::from_uuid(Uuid::from_u128(77))],
@@ -62,7 +63,7 @@ async fn open(directory: &Path) -> SqliteStore {
     SqliteStore::open(directory.join("log.db")).await.unwrap()
 }
 
-async fn closed(store: SqliteStore) {
+async fn close(store: SqliteStore) {
     store.close().await;
     drop(store);
 }
@@ -75,10 +76,10 @@ async fn fill(store: &SqliteStore, mut head: u64, content_bytes: usize) -> (u64,
             Err(error) => return (head, error),
         }
     }
-    panic!("{MANY} appends met no fault");
+    panic!("{MANY} appends did not fail");
 }
 
-/// That the first session has these records and no other, whole and with their contents.
+/// Checks that the first session has exactly the records up to `head`, with their contents.
 async fn assert_has_exactly(store: &SqliteStore, head: u64, content_bytes: usize) {
     assert_eq!(
         store.head(session(1)).await.unwrap().unwrap().sequence,
@@ -116,13 +117,13 @@ fn block_on(test: impl Future<Output = ()>) {
         .block_on(test);
 }
 
-/// The place that this process was started again for, if it was.
-fn place() -> Option<PathBuf> {
+/// Returns the disk or directory of the test if this process is a subprocess of [`run_in_subprocess`].
+fn test_directory() -> Option<PathBuf> {
     env::var_os(PLACE).map(PathBuf::from)
 }
 
-/// Runs one test of this program again, after a line of shell, and in a process of its own.
-fn again(prefix: &[&str], shell: &str, test: &str, place: &Path) -> Output {
+/// Runs one test of this program in a subprocess. Runs the line `shell` first.
+fn run_in_subprocess(prefix: &[&str], shell: &str, test: &str, place: &Path) -> Output {
     let mut words = prefix.iter().copied().chain(["env"]);
     let mut command = Command::new(words.next().unwrap());
     command
@@ -143,16 +144,16 @@ fn assert_passed(output: &Output) {
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// How a process gets a mount namespace of its own: as root, else in a user namespace, else (where nothing may be left
-/// unchecked) by sudo.
+/// Commands that start a process with its own mount namespace: as root, in a user namespace, or with sudo. The command
+/// with sudo is used only if `TROUPE_CI_STRICT=1`.
 const NAMESPACES: [&[&str]; 3] = [
     &["unshare", "--mount"],
     &["unshare", "--user", "--map-root-user", "--mount"],
     &["sudo", "-n", "unshare", "--mount"],
 ];
 
-/// Runs one test again with a disk of its own, of that many MiB.
-fn on_a_small_disk(test: &str, mebibytes: u32) {
+/// Runs one test in a subprocess with a separate disk of this size.
+fn run_on_small_disk(test: &str, mebibytes: u32) {
     let is_strict = env::var_os("TROUPE_CI_STRICT").is_some_and(|strict| strict == "1");
     let directory = tempfile::tempdir().unwrap();
     let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=700 none \"${PLACE}\"");
@@ -167,14 +168,14 @@ fn on_a_small_disk(test: &str, mebibytes: u32) {
         probe.is_ok_and(|probe| probe.status.success())
     };
     match ways.iter().find(works) {
-        Some(way) => assert_passed(&again(way, &mount, test, directory.path())),
+        Some(way) => assert_passed(&run_in_subprocess(way, &mount, test, directory.path())),
         None if is_strict => panic!("{test} needs a mount namespace, and this system allows none"),
         None => eprintln!("not checked: {test} needs a mount namespace, and this system allows none"),
     }
 }
 
-/// A file that takes all the space that is left.
-fn take_all_space(path: &Path) {
+/// Creates a file that takes all free space.
+fn fill_disk(path: &Path) {
     let mut ballast = File::create(path).unwrap();
     for size in [1024 * 1024, 4096, 1] {
         let block = vec![0; size];
@@ -191,9 +192,9 @@ const FULL: WriteError = WriteError::Refused(Refusal::DiskFull);
 
 #[test]
 fn write_ahead_log_stays_short_under_load() {
-    /// Of ten pages each: together several times what the write-ahead log may hold.
+    /// Each append writes ten pages. Together the appends write several times the maximum size of the write-ahead log.
     const APPENDS: u64 = 1_600;
-    /// What the reserve has room for.
+    /// Maximum size of the write-ahead log: the size of the reserve.
     const LONGEST: u64 = 16 * 1024 * 1024;
     block_on(async {
         let directory = tempfile::tempdir().unwrap();
@@ -204,7 +205,7 @@ fn write_ahead_log_stays_short_under_load() {
             store.append(batch(session(1), head, 40_000)).await.unwrap();
             assert!(length() <= LONGEST, "{} bytes after {head} appends", length());
         }
-        closed(store).await;
+        close(store).await;
         assert_eq!(length(), 0, "length at the next start");
     });
 }
@@ -212,8 +213,8 @@ fn write_ahead_log_stays_short_under_load() {
 #[test]
 fn full_disk_rejects_writes_and_has_space_for_closing() {
     const CONTENT: usize = 16 * 1024;
-    let Some(disk) = place() else {
-        return on_a_small_disk("full_disk_rejects_writes_and_has_space_for_closing", 96);
+    let Some(disk) = test_directory() else {
+        return run_on_small_disk("full_disk_rejects_writes_and_has_space_for_closing", 96);
     };
     block_on(async {
         let store = open(&disk).await;
@@ -224,13 +225,13 @@ fn full_disk_rejects_writes_and_has_space_for_closing() {
         );
         assert!(reserve.exists());
         let ballast = disk.join("ballast");
-        take_all_space(&ballast);
+        fill_disk(&ballast);
 
         let (head, error) = fill(&store, 1, CONTENT).await;
         assert_eq!(error, FULL);
         assert!(!reserve.exists(), "the reserve is released");
 
-        // The reserve is for events that end something, not for events that begin something.
+        // The reserve is for events that end something, not for events that start something.
         assert_eq!(store.append(spawning(head)).await, Err(FULL));
         assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Err(FULL));
         assert_eq!(store.head(session(2)).await, Ok(None));
@@ -240,28 +241,28 @@ fn full_disk_rejects_writes_and_has_space_for_closing() {
         let head = head + 50;
         assert_has_exactly(&store, head, CONTENT).await;
 
-        // The store recovers by itself when there is room, and keeps a reserve again.
+        // The store recovers and creates the reserve again as soon as there is space.
         fs::remove_file(&ballast).unwrap();
         assert_eq!(store.create(None, batch(session(2), 0, 8)).await, Ok(Created::New));
         assert!(reserve.exists());
         assert_eq!(store.append(batch(session(1), head, CONTENT)).await, Ok(()));
 
-        // What a replay finds is what was acknowledged.
-        closed(store).await;
+        // A replay returns exactly the acknowledged records.
+        close(store).await;
         assert_has_exactly(&open(&disk).await, head + 1, CONTENT).await;
     });
 }
 
 #[test]
-fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
-    let Some(disk) = place() else {
-        return on_a_small_disk("a_store_on_a_full_disk_opens_and_lets_threads_be_closed", 64);
+fn store_opens_on_full_disk_and_has_space_for_closing() {
+    let Some(disk) = test_directory() else {
+        return run_on_small_disk("store_opens_on_full_disk_and_has_space_for_closing", 64);
     };
     block_on(async {
         let store = open(&disk).await;
         assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Ok(Created::New));
-        closed(store).await;
-        take_all_space(&disk.join("ballast"));
+        close(store).await;
+        fill_disk(&disk.join("ballast"));
 
         let store = open(&disk).await;
         let (head, error) = fill(&store, 1, 8).await;
@@ -273,24 +274,24 @@ fn a_store_on_a_full_disk_opens_and_lets_threads_be_closed() {
 
 #[test]
 fn reserve_of_other_size_is_removed_on_full_disk() {
-    let Some(disk) = place() else {
+    let Some(disk) = test_directory() else {
         let test = "reserve_of_other_size_is_removed_on_full_disk";
-        return on_a_small_disk(test, 24);
+        return run_on_small_disk(test, 24);
     };
     block_on(async {
         let reserve = disk.join("reserve");
         fs::write(&reserve, vec![1; 8 * 1024 * 1024]).unwrap();
         let store = open(&disk).await;
         assert!(!reserve.exists());
-        // As on a disk that is nearly full: events that begin something have to wait.
+        // Events that start something are rejected, as on a disk that is nearly full.
         assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Err(FULL));
     });
 }
 
 #[test]
 fn open_on_read_only_disk_fails_and_changes_nothing() {
-    let Some(disk) = place() else {
-        return on_a_small_disk("open_on_read_only_disk_fails_and_changes_nothing", 64);
+    let Some(disk) = test_directory() else {
+        return run_on_small_disk("open_on_read_only_disk_fails_and_changes_nothing", 64);
     };
     let remount = |how: &str| {
         let remounted = Command::new("mount").args(["-o", how]).arg(&disk).status();
@@ -299,7 +300,7 @@ fn open_on_read_only_disk_fails_and_changes_nothing() {
     block_on(async {
         let store = open(&disk).await;
         assert_eq!(store.create(None, batch(session(1), 0, 8)).await, Ok(Created::New));
-        closed(store).await;
+        close(store).await;
 
         remount("remount,ro");
         match SqliteStore::open(disk.join("log.db")).await {
@@ -318,9 +319,10 @@ fn open_on_read_only_disk_fails_and_changes_nothing() {
 fn interrupted_write_stops_store_and_replay_is_complete() {
     const TEST: &str = "interrupted_write_stops_store_and_replay_is_complete";
     const CONTENT: usize = 64 * 1024;
-    // The bytes of files are limited, and the signal that tells of it is ignored: writes fail in the middle.
+    // Limits the size of files and ignores the signal about an exceeded limit, so that a write fails after a part of
+    // its data.
     const LIMITED: &str = "trap '' XFSZ && ulimit -f 16384";
-    if let Some(directory) = place() {
+    if let Some(directory) = test_directory() {
         block_on(async {
             let store = open(&directory).await;
             let (head, error) = fill(&store, 1, CONTENT).await;
@@ -329,7 +331,7 @@ fn interrupted_write_stops_store_and_replay_is_complete() {
                 "{error:?}"
             );
             let later = store.append(batch(session(1), head, 8)).await;
-            assert_eq!(later, Err(WriteError::Stopped), "it must not write on");
+            assert_eq!(later, Err(WriteError::Stopped), "the store does not write any more");
             fs::write(directory.join("acknowledged"), head.to_string()).unwrap();
         });
         return;
@@ -341,18 +343,18 @@ fn interrupted_write_stops_store_and_replay_is_complete() {
             store.create(None, batch(session(1), 0, CONTENT)).await,
             Ok(Created::New)
         );
-        closed(store).await;
+        close(store).await;
     });
-    assert_passed(&again(&[], LIMITED, TEST, directory.path()));
+    assert_passed(&run_in_subprocess(&[], LIMITED, TEST, directory.path()));
     let acknowledged: u64 = fs::read_to_string(directory.path().join("acknowledged"))
         .unwrap()
         .parse()
         .unwrap();
-    assert!(acknowledged > 1, "it had begun");
+    assert!(acknowledged > 1, "appends before the fault were acknowledged");
     block_on(async {
         let store = open(directory.path()).await;
         let found = store.head(session(1)).await.unwrap().unwrap().sequence.get();
-        // The last append may be present or absent, as its error said.
+        // The last append failed with an unknown outcome, so it may be present or absent.
         assert!(
             (acknowledged..=acknowledged + 1).contains(&found),
             "{found} of {acknowledged}"

@@ -1,4 +1,4 @@
-//! The log without an engine in particular: codecs of records and snapshots, maintenance, and faults of disks.
+//! Tests of the log that do not run on every engine: codecs of records and snapshots, maintenance, and disk faults.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod codec;

@@ -90,7 +90,7 @@ fn noted() -> Event {
     about_thread(ThreadEvent::NoteSet("a note".to_owned()))
 }
 
-/// The record that opens a session, which stores its prompts.
+/// Returns the first record of a session that stores its prompts.
 fn first() -> NewRecord {
     encoded(1, opened(PromptLog::Full))
 }
@@ -99,7 +99,7 @@ fn encoded(sequence: u64, event: Event) -> NewRecord {
     recorded_in(sequence, event, false)
 }
 
-/// Returns a record of a session that had no room for the contents that its event names.
+/// Returns a record whose event refers to contents that were omitted, because the session had no space for them.
 fn encoded_when_full(sequence: u64, event: Event) -> NewRecord {
     recorded_in(sequence, event, true)
 }
@@ -128,7 +128,7 @@ fn batch(records: Vec<NewRecord>, contents: Vec<Content>) -> Batch {
     }
 }
 
-/// A data directory with one session of these records and contents, and its store.
+/// Returns a data directory with one session of these records and contents, and its store.
 async fn written(records: Vec<NewRecord>, contents: Vec<Content>) -> (TempDir, SqliteStore) {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(directory.path().join(DATABASE)).await.unwrap();
@@ -136,7 +136,7 @@ async fn written(records: Vec<NewRecord>, contents: Vec<Content>) -> (TempDir, S
     (directory, store)
 }
 
-/// The snapshot of a session with these records.
+/// Returns the snapshot of a session with these records.
 fn snapshot_of(records: &[NewRecord]) -> Snapshot {
     let mut recorded = records
         .iter()
@@ -149,7 +149,7 @@ fn snapshot_of(records: &[NewRecord]) -> Snapshot {
     }
 }
 
-/// A session with nothing wrong: three records, one content, a snapshot.
+/// Returns an undamaged log with one session: three records, one content, a snapshot.
 async fn sound() -> (TempDir, SqliteStore) {
     let records = vec![first(), encoded(2, input("find it")), encoded(3, noted())];
     let snapshot = snapshot_of(&records);
@@ -158,7 +158,7 @@ async fn sound() -> (TempDir, SqliteStore) {
     (directory, store)
 }
 
-async fn closed(store: SqliteStore) {
+async fn close(store: SqliteStore) {
     store.close().await;
     drop(store);
 }
@@ -235,7 +235,7 @@ async fn verify_names_damaged_records() {
     ];
     for (sql, first, problems) in damages {
         let (directory, store) = sound().await;
-        closed(store).await;
+        close(store).await;
         change(directory.path(), sql);
         let report = verified(directory.path());
         let fault = Fault {
@@ -249,7 +249,7 @@ async fn verify_names_damaged_records() {
 }
 
 #[tokio::test]
-async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
+async fn compacted_session_is_sound_with_retained_records() {
     let (directory, store) = sound().await;
     assert_eq!(
         store.compact(session(), Sequence::new(2), Evidence::default()).await,
@@ -263,8 +263,8 @@ async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
     let snapshot = snapshot_of(&records);
     let (directory, store) = written(records, Vec::new()).await;
     store.put_snapshot(session(), snapshot).await.unwrap();
-    closed(store).await;
-    // As if record 2 were marked.
+    close(store).await;
+    // Removes only record 1, as a compaction does if record 2 is marked.
     change(
         directory.path(),
         "UPDATE sessions SET oldest = 2; DELETE FROM records WHERE sequence = 1",
@@ -275,14 +275,14 @@ async fn compacted_records_are_not_missed_and_marked_ones_may_stay() {
 }
 
 #[tokio::test]
-async fn a_compacted_session_needs_a_snapshot_that_can_be_read() {
+async fn compacted_session_requires_readable_snapshot() {
     let (directory, store) = sound().await;
     let unreadable = Snapshot {
         sequence: Sequence::new(3),
         bytes: Bytes::from_static(b"state"),
     };
     store.put_snapshot(session(), unreadable).await.unwrap();
-    // The log has it all.
+    // Without compaction, an unreadable snapshot is not a problem, because the log has all records.
     assert!(verified(directory.path()).is_sound());
     assert_eq!(
         store.compact(session(), Sequence::new(2), Evidence::default()).await,
@@ -304,7 +304,7 @@ async fn verify_finds_damage_with_valid_checksums() {
     };
     let newer = NewRecord {
         sequence: Sequence::new(2),
-        // Field 1, the version: 9.
+        // Field 1, the version, is 9.
         bytes: Bytes::from_static(&[0x08, 0x09]),
     };
     let misplaced = NewRecord {
@@ -356,7 +356,7 @@ async fn verify_accepts_omitted_contents() {
     let full = || encoded_when_full(2, prompted("a prompt"));
     for (records, contents, is_sound, left_out) in [
         (vec![first(), full()], vec![], true, 1),
-        // What the session had already stays, and so does what it takes once it has room.
+        // The content may be stored anyway, because the session had it before or stored it when it had space again.
         (vec![first(), full()], vec![content("a prompt")], true, 0),
         (
             vec![first(), full(), encoded(3, prompted("a prompt"))],
@@ -376,7 +376,7 @@ async fn verify_accepts_omitted_contents() {
 #[tokio::test]
 async fn damaged_pages_are_found() {
     let (directory, store) = sound().await;
-    closed(store).await;
+    close(store).await;
     let path = directory.path().join(DATABASE);
     let connection = rusqlite::Connection::open(&path).unwrap();
     let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'records'";
@@ -391,7 +391,7 @@ async fn damaged_pages_are_found() {
 }
 
 #[tokio::test]
-async fn the_events_before_a_corrupt_one_are_still_read() {
+async fn events_before_corrupt_record_are_read() {
     let (directory, store) = sound().await;
     let numbers = |after: u64| -> Vec<u64> {
         maintenance::events(directory.path(), session(), Sequence::new(after))
@@ -403,7 +403,7 @@ async fn the_events_before_a_corrupt_one_are_still_read() {
     assert_eq!(numbers(2), [3]);
     assert!(numbers(3).is_empty());
 
-    closed(store).await;
+    close(store).await;
     change(directory.path(), "UPDATE records SET bytes = x'00' WHERE sequence = 3");
     let events: Vec<_> = maintenance::events(directory.path(), session(), Sequence::ZERO)
         .unwrap()
@@ -417,12 +417,12 @@ async fn the_events_before_a_corrupt_one_are_still_read() {
 }
 
 #[tokio::test]
-async fn an_absent_log_or_session_is_named() {
+async fn absent_log_or_session_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let absent = maintenance::verify(directory.path(), &mut |_| {}).unwrap_err();
     assert!(matches!(&absent, MaintenanceError::NoLog { .. }), "{absent}");
     assert!(maintenance::compact(directory.path()).is_err());
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is made");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is created");
 
     let (directory, _store) = sound().await;
     let other = samples::session(9);
@@ -434,7 +434,7 @@ async fn an_absent_log_or_session_is_named() {
 
 /// The engine would delete the write-ahead log of an empty database, and with it the newest records.
 #[tokio::test]
-async fn empty_database_next_to_its_write_ahead_log_is_refused() {
+async fn empty_database_with_write_ahead_log_is_rejected() {
     let (directory, store) = sound().await;
     let (database, log) = (
         directory.path().join(DATABASE),
@@ -490,7 +490,7 @@ async fn backup_is_complete_private_and_separate() {
         assert_eq!(read, all[..3]);
         assert_ne!(restored.log_id(), store.log_id());
     }
-    assert_ne!(one.log_id(), two.log_id(), "two restorations are two logs");
+    assert_ne!(one.log_id(), two.log_id(), "each restored log has a new id");
 
     let copied = TokenKeys::load_or_create(&destination).unwrap();
     let thread = svc_kit::identity::ThreadPrincipal {
@@ -505,13 +505,13 @@ fn backup(data_dir: &Path, destination: &Path) -> Result<Backup, MaintenanceErro
     maintenance::backup(data_dir, destination, &CancellationToken::new())
 }
 
-/// A store over a restored backup.
+/// Restores a backup and opens its store.
 async fn restored(backup: &Path, into: &Path) -> SqliteStore {
     maintenance::restore(backup, into, false, at(1)).unwrap();
     SqliteStore::open(into.join(DATABASE)).await.unwrap()
 }
 
-/// A time of which the backups have the name `19700101T00000N`.
+/// Returns the time of a backup with the name `19700101T00000NZ`.
 fn at(seconds: u64) -> UnixMillis {
     UnixMillis::new(seconds * 1_000)
 }
@@ -520,7 +520,7 @@ fn create(backups: &BackupDir, data_dir: &TempDir, seconds: u64) -> Result<Backu
     backups.create(data_dir.path(), at(seconds), &CancellationToken::new())
 }
 
-/// The names and states of the backups in a directory.
+/// Returns the names and states of the backups in a directory.
 fn listed(directory: &Path) -> Vec<(String, BackupState)> {
     let stored = maintenance::backups(directory).unwrap().into_iter();
     let named = stored.map(|stored| {
@@ -539,7 +539,7 @@ async fn prune_keeps_newest_complete_backups() {
         assert!(!create(&backups, &directory, time).unwrap().has_keys);
     }
     assert_eq!(backups.newest(at(9)).unwrap(), Some(at(8)));
-    // Times in the future do not count.
+    // Backups from the future are ignored.
     assert_eq!(backups.newest(at(3)).unwrap(), Some(at(3)));
     // Directories with other names or files are never removed.
     fs::create_dir(parent.path().join("monday")).unwrap();
@@ -586,7 +586,7 @@ async fn interrupted_backup_does_not_count() {
 #[tokio::test]
 async fn backup_of_damaged_session_does_not_replace_complete_ones() {
     let (directory, store) = sound().await;
-    closed(store).await;
+    close(store).await;
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
     create(&backups, &directory, 1).unwrap();
@@ -620,10 +620,10 @@ async fn unusable_backup_directory_is_rejected() {
 }
 
 #[tokio::test]
-async fn restore_replaces_a_log_only_on_request() {
+async fn restore_replaces_log_only_on_request() {
     let (directory, store) = sound().await;
     TokenKeys::load_or_create(directory.path()).unwrap();
-    closed(store).await;
+    close(store).await;
     let parent = tempfile::tempdir().unwrap();
     let backups = BackupDir::open(parent.path(), directory.path()).unwrap();
     create(&backups, &directory, 1).unwrap();
@@ -669,15 +669,15 @@ async fn log_records_the_release_that_wrote_it() {
     let (directory, store) = sound().await;
     let is_other = || maintenance::is_of_other_release(directory.path()).unwrap();
     assert!(!is_other());
-    closed(store).await;
+    close(store).await;
     change(directory.path(), "UPDATE meta SET value = x'30' WHERE key = 'release'");
     assert!(is_other());
-    closed(SqliteStore::open(directory.path().join(DATABASE)).await.unwrap()).await;
+    close(SqliteStore::open(directory.path().join(DATABASE)).await.unwrap()).await;
     assert!(!is_other());
 }
 
 #[tokio::test]
-async fn a_backup_overwrites_nothing() {
+async fn backup_does_not_overwrite_files() {
     let (directory, _store) = sound().await;
     let destination = tempfile::tempdir().unwrap();
     let other = destination.path().join("other");
@@ -687,13 +687,13 @@ async fn a_backup_overwrites_nothing() {
     assert_eq!(fs::read_dir(destination.path()).unwrap().count(), 1);
     assert_eq!(fs::read_to_string(other).unwrap(), "mine");
 
-    // Without keys to copy, it says so.
+    // Without keys to copy, `has_keys` is false.
     let empty = tempfile::tempdir().unwrap();
     assert!(!backup(directory.path(), empty.path()).unwrap().has_keys);
 }
 
 #[tokio::test]
-async fn a_backup_that_fails_leaves_nothing() {
+async fn failed_backup_leaves_nothing() {
     let (directory, _store) = sound().await;
     fs::write(directory.path().join(KEYS_FILE), "no keys").unwrap();
     let destination = tempfile::tempdir().unwrap();
@@ -708,7 +708,7 @@ async fn compaction_frees_space_and_needs_exclusive_access() {
     let records = vec![first(), encoded(2, input(large))];
     let (directory, store) = written(records, vec![content(large)]).await;
     assert_eq!(store.delete_session(session(), Vec::new()).await, Ok(true));
-    closed(store).await;
+    close(store).await;
 
     let service = DataDir::open(directory.path()).unwrap();
     let refused = maintenance::compact(directory.path()).unwrap_err();

@@ -1,4 +1,4 @@
-//! A session and its records, for tests of conversions.
+//! A sample session and its records, for tests of conversions.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -27,10 +27,10 @@ use crate::{
     samples::{at, session, thread},
 };
 
-/// Closed after a turn that ended without a word.
+/// A thread that was closed after a turn with an empty message.
 const CLOSED: u128 = 3;
 
-/// Returns a session that holds something of everything.
+/// Returns a session with a value in every field.
 fn full() -> Session {
     let busy = |event| Event::Thread(thread(BUSY), event);
     let running = |event| Event::Thread(thread(RUNNING), event);
@@ -124,7 +124,7 @@ fn change(thread: &mut Bytes, change: impl FnOnce(&mut store::ThreadState)) {
 #[test]
 fn snapshot_preserves_every_field() {
     let session = full();
-    // It does hold something of everything, or this would say nothing.
+    // Checks that the session has a value in every field. Otherwise the test would prove nothing.
     let busy = session.thread(thread(BUSY)).unwrap();
     assert_eq!((busy.restarts.len(), busy.repeats_turn), (2, true));
     assert_eq!((busy.mail.len(), busy.mail_shown), (3, Sequence::new(27)));
@@ -151,7 +151,7 @@ fn snapshot_preserves_every_field() {
     assert_eq!(
         encode_snapshot(&restored),
         encode_snapshot(&session),
-        "one state, one encoding"
+        "equal states have equal encodings"
     );
 }
 
@@ -223,7 +223,7 @@ fn time_zero_is_preserved() {
     assert_eq!(read(&session, encode_snapshot(&session)), Ok(session));
 }
 
-/// Returns a session with two webhooks, one from its opening and a later one.
+/// Returns a session with two webhooks: one from its opening, and one that was added later.
 fn with_another_webhook() -> Session {
     let mut session = full();
     let mut webhooks = session.settings.webhooks.clone();
@@ -285,7 +285,7 @@ fn snapshot_of_other_release_or_session_is_rejected() {
         ("an older version", with(&|snapshot| snapshot.version -= 1)),
         ("another sequence", with(&|snapshot| snapshot.sequence += 1)),
         ("children before parents", with(&|snapshot| snapshot.threads.reverse())),
-        // No policy is not every tool.
+        // A missing policy must not allow every tool.
         ("no policy", with_thread(&|thread| thread.policy = 0)),
         ("no time", with_thread(&|thread| thread.created = None)),
         ("a bad id", with_thread(&|thread| thread.parent = vec![0].into())),
@@ -306,7 +306,7 @@ fn snapshot_of_other_release_or_session_is_rejected() {
     }
 }
 
-/// Compares the seed of the fuzz target with the present encoding; `TROUPE_WRITE_SEEDS=1` writes it.
+/// Compares the seed of the fuzz target with the current encoding. With `TROUPE_WRITE_SEEDS=1`, writes the seed first.
 #[test]
 fn fuzz_seed_is_current() {
     let seed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/snapshot/full");
@@ -322,7 +322,7 @@ fn fuzz_seed_is_current() {
 
 proptest! {
     #[test]
-    fn damage_never_panics(damage in vec((any::<Index>(), any::<u8>()), 1..8), end in any::<Index>()) {
+    fn damaged_snapshot_does_not_panic(damage in vec((any::<Index>(), any::<u8>()), 1..8), end in any::<Index>()) {
         let session = full();
         let mut bytes = encode_snapshot(&session).to_vec();
         for (place, value) in damage {

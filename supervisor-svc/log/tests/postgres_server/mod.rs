@@ -1,7 +1,7 @@
 //! PostgreSQL servers for tests: real servers in temporary directories, reached over a Unix socket.
 //!
-//! A server ends with its test process, however that ends: a shell waits for the end of the process, stops the server
-//! and removes the directory. A missing installation fails the test.
+//! A server ends with its test process, even if the process is killed: a shell waits for the end of the process, stops
+//! the server and removes the directory. A missing installation fails the test.
 
 #![allow(
     dead_code,
@@ -41,7 +41,7 @@ pub struct Server {
     databases: AtomicU32,
 }
 
-/// A pgbouncer in front of the shared server. It gives each transaction another connection of the server.
+/// A pgbouncer in front of the shared server. It can use a different server connection for each transaction.
 struct Pooler {
     /// Stops the program when the pipe to it is closed.
     _guard: Child,
@@ -62,7 +62,7 @@ impl Server {
         SHARED.get_or_init(|| Self::start(&[]))
     }
 
-    /// Starts a server with settings of its own, such as `fsync=off`.
+    /// Starts a separate server with these settings, such as `fsync=off`.
     pub fn start(settings: &[&str]) -> Self {
         let programs = programs();
         let directory = new_directory();
@@ -114,7 +114,7 @@ impl Server {
         Self::launch(self.programs.clone(), directory)
     }
 
-    /// Lets commits wait for the standby, once it is connected.
+    /// Makes commits wait for the standby, once it is connected.
     pub fn wait_for_standby(&self) {
         self.set_synchronous_standby(STANDBY);
         let state = "SELECT sync_state FROM pg_stat_replication";
@@ -217,18 +217,18 @@ impl Server {
     }
 }
 
-/// A link to the directory of the current primary, as a failover moves an address.
+/// A link to the directory of the current primary. It replaces an address that moves in a failover.
 pub struct Address(PathBuf);
 
 impl Address {
-    /// Returns an address that leads to a server.
+    /// Creates an address that leads to a server.
     pub fn of(server: &Server) -> Self {
         let address = Self(new_directory());
         address.move_to(server);
         address
     }
 
-    /// Lets the address lead to another server.
+    /// Changes the address to lead to another server.
     pub fn move_to(&self, server: &Server) {
         let new = self.0.join("new");
         symlink(server.directory(), &new).unwrap();
@@ -265,12 +265,12 @@ impl Database {
         }
     }
 
-    /// Returns its URL.
+    /// Returns the URL of the database.
     pub fn url(&self) -> String {
         self.server.url(ROLE, &self.name)
     }
 
-    /// Returns its URL through a pooler of transactions.
+    /// Returns the URL of the database through the connection pooler.
     pub fn pooled_url(&self) -> String {
         static POOLER: OnceLock<Pooler> = OnceLock::new();
         POOLER.get_or_init(|| Pooler::start(self.server));
@@ -279,7 +279,7 @@ impl Database {
         format!("{server}:{POOLER_PORT}/{database}")
     }
 
-    /// Runs SQL in it.
+    /// Runs SQL in the database.
     pub fn run(&self, sql: &str) -> String {
         self.server.run(&self.name, sql)
     }
@@ -326,8 +326,8 @@ impl Drop for Database {
     }
 }
 
-/// Returns the directory of the server's programs: that in `TROUPE_POSTGRES`, or else that of the newest installed
-/// server.
+/// Returns the directory of the server's programs: the directory in `TROUPE_POSTGRES`, otherwise the directory of the
+/// newest installed server.
 fn programs() -> PathBuf {
     if let Some(path) = env::var_os("TROUPE_POSTGRES") {
         return path.into();

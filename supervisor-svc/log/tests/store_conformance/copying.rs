@@ -1,4 +1,4 @@
-//! Copies of a file in a database.
+//! Copying of a log from a file into a database.
 
 use supervisor_log::store::{ImportError, LogReader};
 

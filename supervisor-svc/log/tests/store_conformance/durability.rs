@@ -1,8 +1,8 @@
-//! Logs that are opened again, damaged or full.
+//! Logs that are opened again, and logs that are damaged or full.
 
 use super::*;
 
-pub(super) async fn everything_survives_a_reopening(place: Place) {
+pub(super) async fn data_survives_reopening(place: Place) {
     let store = place.open().await;
     let log_id = store.log_id();
     let mut first = batch(session(1), 0, 3);
@@ -46,17 +46,17 @@ pub(super) async fn everything_survives_a_reopening(place: Place) {
     store.append(next).await.unwrap();
 }
 
-pub(super) async fn dropping_the_store_flushes_what_it_accepted(place: Place) {
+pub(super) async fn dropped_store_flushes_accepted_writes(place: Place) {
     let store = place.open().await;
     created(&store, session(1), 1).await;
     let append = store.append(batch(session(1), 1, 1));
-    // Polled once, the append is with the writer; its answer is not waited for.
+    // Polls the append once, which queues it. The test does not wait for the answer.
     assert!(futures::future::FutureExt::now_or_never(append).is_none_or(|answer| answer.is_ok()));
     drop(store);
     assert_eq!(read_all(&place.open().await, session(1)).await, stored(session(1), 2));
 }
 
-pub(super) async fn a_changed_byte_is_found(place: Place) {
+pub(super) async fn changed_record_is_reported_as_corrupt(place: Place) {
     let store = place.open().await;
     created(&store, session(1), 3).await;
     created(&store, session(2), 1).await;
@@ -78,7 +78,7 @@ pub(super) async fn a_changed_byte_is_found(place: Place) {
     assert_eq!(read_all(&store, session(2)).await, stored(session(2), 1));
 }
 
-pub(super) async fn a_missing_record_is_found(place: Place) {
+pub(super) async fn missing_record_is_reported_as_corrupt(place: Place) {
     let mut store = place.open().await;
     created(&store, session(1), 3).await;
     for missing in [3, 2, 1] {
@@ -127,7 +127,7 @@ pub(super) async fn full_transcript_drops_oldest_results_first(place: Place) {
     assert_eq!(last - first.number + 1, limits::MAX_TRANSCRIPT_ENTRIES);
 }
 
-pub(super) async fn texts_beyond_room_of_session_are_left_out(place: Place) {
+pub(super) async fn texts_beyond_session_limit_are_omitted(place: Place) {
     let store = place.open().await;
     created(&store, session(1), 1).await;
     let room = 2 * b"header".len() as u64 + 4;
@@ -150,7 +150,7 @@ pub(super) async fn texts_beyond_room_of_session_are_left_out(place: Place) {
     assert_eq!((left_out.size, &left_out.text, left_out.digest), (1, &None, None));
 }
 
-pub(super) async fn damage_outside_the_records_is_found(place: Place) {
+pub(super) async fn damage_outside_records_is_reported(place: Place) {
     let store = place.open().await;
     let mut first = batch(session(1), 0, 1);
     first.contents = vec![content(1, b"content")];

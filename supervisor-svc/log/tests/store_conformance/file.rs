@@ -1,4 +1,4 @@
-//! The engine with a file.
+//! Tests of the SQLite engine's file.
 
 use super::*;
 

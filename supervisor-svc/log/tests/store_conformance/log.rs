@@ -1,8 +1,8 @@
-//! Batches and records.
+//! Tests of batches and records.
 
 use super::*;
 
-pub(super) async fn reads_pages_after_a_position(store: Store) {
+pub(super) async fn read_returns_page_after_position(store: Store) {
     created(&store, session(1), 5).await;
     let all = stored(session(1), 5);
     assert_eq!(store.read(session(1), Sequence::new(1), 2).await.unwrap(), all[1..3]);
@@ -13,7 +13,7 @@ pub(super) async fn reads_pages_after_a_position(store: Store) {
     assert_eq!(store.read(session(1), Sequence::ZERO, 0).await, Ok(Vec::new()));
 }
 
-pub(super) async fn a_page_is_bounded(store: Store) {
+pub(super) async fn page_size_is_limited(store: Store) {
     let count = u64::try_from(limits::MAX_BATCH_ITEMS).unwrap();
     created(&store, session(1), count).await;
     store.append(batch(session(1), count, count)).await.unwrap();
@@ -21,7 +21,7 @@ pub(super) async fn a_page_is_bounded(store: Store) {
     assert_eq!(page.len(), limits::MAX_PAGE);
 }
 
-pub(super) async fn knows_nothing_of_an_absent_session(store: Store) {
+pub(super) async fn absent_session_has_no_data(store: Store) {
     let absent = session(9);
     assert_eq!(store.head(absent).await, Ok(None));
     assert_eq!(store.read(absent, Sequence::ZERO, 10).await, Ok(Vec::new()));
@@ -33,7 +33,7 @@ pub(super) async fn knows_nothing_of_an_absent_session(store: Store) {
     assert_eq!(store.delete_session(absent, Vec::new()).await, Ok(false));
 }
 
-pub(super) async fn a_gap_is_refused(store: Store) {
+pub(super) async fn batch_with_gap_is_rejected(store: Store) {
     created(&store, session(1), 1).await;
     let mut gap = batch(session(1), 1, 3);
     gap.records.remove(1);
@@ -51,7 +51,7 @@ pub(super) async fn a_gap_is_refused(store: Store) {
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 1));
 }
 
-pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
+pub(super) async fn batch_with_wrong_head_writes_nothing(store: Store) {
     created(&store, session(1), 2).await;
     for expected in [0, 1, 3] {
         let mut stale = batch(session(1), expected, 1);
@@ -68,7 +68,7 @@ pub(super) async fn a_mismatch_leaves_nothing(store: Store) {
     assert_eq!(store.due_before(at(9), None, 10).await, Ok(Vec::new()));
 }
 
-pub(super) async fn one_refused_append_fails_no_other_session(store: Store) {
+pub(super) async fn rejected_append_does_not_affect_other_sessions(store: Store) {
     let mut owner = batch(session(100), 0, 1);
     owner.new_threads = vec![thread(1)];
     assert_eq!(store.create(None, owner).await, Ok(Created::New));
@@ -77,7 +77,7 @@ pub(super) async fn one_refused_append_fails_no_other_session(store: Store) {
     }
     let is_stale = |number: u128| number % 2 == 1;
     let takes = |number: u128| number % 8 == 2;
-    // All are sent before any is answered.
+    // All appends are sent before any of them is answered.
     let appends = (0..32).map(|number| {
         let mut batch = batch(session(number), u64::from(!is_stale(number)), 1);
         batch.new_threads = vec![
@@ -103,7 +103,7 @@ pub(super) async fn one_refused_append_fails_no_other_session(store: Store) {
     assert_eq!(store.session_of(thread(1)).await, Ok(Some(session(100))));
 }
 
-/// Ends a text and adds a statement, if a key becomes part of a statement's text.
+/// A key that drops a table if the engine inserts keys into the text of a statement.
 const STATEMENT: &str = "'); DROP TABLE records; --";
 
 pub(super) async fn keys_may_have_any_character(store: Store) {
@@ -157,7 +157,7 @@ async fn cursor_belongs_to_session(store: &Store, name: &str) {
     );
 }
 
-pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
+pub(super) async fn claim_fences_previous_owner(store: Store) {
     created(&store, session(1), 1).await;
     assert_eq!(store.claim(session(1)).await, granted(2));
     let fenced = Err(WriteError::Fenced { current: Epoch::new(2) });
@@ -180,7 +180,7 @@ pub(super) async fn a_claim_fences_the_owner_before(store: Store) {
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 2));
 }
 
-pub(super) async fn many_writers_keep_every_sessions_order(store: Store) {
+pub(super) async fn concurrent_writers_keep_order_of_each_session(store: Store) {
     const SESSIONS: u128 = 16;
     const APPENDS: u64 = 10;
     for number in 0..SESSIONS {
@@ -212,7 +212,7 @@ pub(super) async fn many_writers_keep_every_sessions_order(store: Store) {
     }
 }
 
-pub(super) async fn a_closed_store_refuses_writes(store: Store) {
+pub(super) async fn closed_store_rejects_writes(store: Store) {
     created(&store, session(1), 1).await;
     store.close().await;
     store.close().await;

@@ -59,7 +59,7 @@ fn granted(epoch: u64) -> Result<Claim, WriteError> {
     Ok(Claim::Granted(Epoch::new(epoch)))
 }
 
-/// Makes a store a member with this name.
+/// Joins a store as a member with this name.
 async fn joined(store: impl EventStore, name: &str) -> Store {
     let member = NewMember {
         name: name.to_owned(),
@@ -70,7 +70,7 @@ async fn joined(store: impl EventStore, name: &str) -> Store {
     Arc::new(store)
 }
 
-/// A batch of records "number.1", "number.2", ... after `expected`.
+/// Returns a batch of records "SESSION.1", "SESSION.2", ... after `expected`.
 fn batch(session: SessionId, expected: u64, count: u64) -> Batch {
     let records = (expected + 1..=expected + count).map(|number| NewRecord {
         sequence: Sequence::new(number),
@@ -90,7 +90,7 @@ fn batch(session: SessionId, expected: u64, count: u64) -> Batch {
     }
 }
 
-/// What [`batch`]es from the beginning to `head` must read as.
+/// Returns the stored records of a session that was written with [`batch`], up to `head`.
 fn stored(session: SessionId, head: u64) -> Vec<StoredRecord> {
     let records = batch(session, 0, head).records.into_iter();
     records
@@ -121,7 +121,7 @@ fn snapshot(sequence: u64, bytes: &'static [u8]) -> Snapshot {
     }
 }
 
-/// The cursor of a client, in a session or shared by all.
+/// Returns the key of a client's cursor, in a session or outside all sessions.
 fn cursor(session: Option<SessionId>) -> CursorKey {
     CursorKey {
         session,
@@ -191,15 +191,15 @@ async fn on_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     check(opened_postgres(&database).await).await;
 }
 
-/// Each transaction gets another connection of the server.
+/// Runs a check through a connection pooler, which can use a different server connection for each transaction.
 async fn on_pooled_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     let database = Database::create();
     let url = database.pooled_url();
     check(joined(PostgresStore::open(url.parse().unwrap()).await.unwrap(), "one").await).await;
 }
 
-/// Distributed databases have this isolation. Transactions fail where they would wait at the default one, and each
-/// third COMMIT fails as it does there.
+/// Runs a check with the isolation level of distributed databases. Transactions that would wait for each other at the
+/// default level fail. Each third COMMIT also fails, as it can in a distributed database.
 async fn on_serializable_postgres<F: Future<Output = ()>>(check: impl FnOnce(Store) -> F) {
     let database = Database::create();
     database.run(&format!(
@@ -242,7 +242,7 @@ async fn opened(directory: &Path) -> Store {
     Arc::new(SqliteStore::open(directory.join("log.db")).await.unwrap())
 }
 
-/// Where an engine stores a log.
+/// The location of an engine's log.
 enum Place {
     Directory(TempDir),
     Database(Database),
@@ -262,7 +262,7 @@ impl Place {
         self.open().await
     }
 
-    /// Runs SQL next to the engine.
+    /// Changes the stored data with SQL, bypassing the engine.
     fn change(&self, sql: &str) {
         match self {
             Self::Directory(directory) => change(directory.path(), sql),
@@ -323,37 +323,37 @@ macro_rules! durability {
 }
 
 conformance!(
-    reads_pages_after_a_position,
-    a_page_is_bounded,
-    knows_nothing_of_an_absent_session,
-    a_gap_is_refused,
-    a_mismatch_leaves_nothing,
-    one_refused_append_fails_no_other_session,
+    read_returns_page_after_position,
+    page_size_is_limited,
+    absent_session_has_no_data,
+    batch_with_gap_is_rejected,
+    batch_with_wrong_head_writes_nothing,
+    rejected_append_does_not_affect_other_sessions,
     keys_may_have_any_character,
-    a_claim_fences_the_owner_before,
-    a_creation_happens_once_per_creator,
-    of_many_creations_with_one_key_one_wins,
-    an_expired_creation_is_forgotten,
-    a_session_is_created_once,
-    contents_are_kept_once_per_session,
-    lists_sessions_in_pages,
-    lists_what_is_due,
-    requests_are_remembered_with_their_batch,
-    expired_requests_are_forgotten_on_demand,
+    claim_fences_previous_owner,
+    creation_key_creates_one_session_per_creator,
+    concurrent_creations_with_one_key_create_one_session,
+    expired_creation_key_can_be_reused,
+    existing_session_is_not_created_again,
+    contents_are_stored_once_per_session,
+    sessions_are_listed_in_pages,
+    due_sessions_are_listed_by_time,
+    requests_are_stored_with_their_batch,
+    expired_requests_are_deleted_on_demand,
     oversized_batch_is_rejected_as_a_whole,
-    the_newest_snapshot_is_kept,
+    newest_snapshot_is_kept,
     cursors_are_set_and_removed,
-    deleting_a_session_leaves_nothing_of_it,
-    marked_records_are_found_by_what_they_are,
-    a_log_is_compacted_as_far_as_its_snapshot_goes,
-    evidence_stays_until_it_is_expired,
-    a_summary_counts_for_its_record_only,
+    deleted_session_leaves_no_data,
+    marked_records_are_found_by_kind_and_thread,
+    log_is_compacted_only_up_to_its_snapshot,
+    evidence_is_retained_until_it_expires,
+    summary_is_valid_for_its_record_only,
     transcript_entries_are_numbered_and_stored_once,
     records_add_entries_to_transcripts,
     transcripts_are_read_by_kind_and_position,
     long_texts_of_transcripts_are_read_by_digest,
-    many_writers_keep_every_sessions_order,
-    a_closed_store_refuses_writes,
+    concurrent_writers_keep_order_of_each_session,
+    closed_store_rejects_writes,
 );
 
 membership!(
@@ -368,16 +368,16 @@ membership!(
     members_agree_on_the_first_proposal,
     database_is_described,
     member_that_beats_is_not_removed,
-    namesake_is_removed,
-    due_sessions_of_other_members_are_left_out,
+    older_member_with_same_name_is_removed,
+    due_sessions_of_other_members_are_omitted,
 );
 
 durability!(
-    everything_survives_a_reopening,
-    dropping_the_store_flushes_what_it_accepted,
-    a_changed_byte_is_found,
-    a_missing_record_is_found,
+    data_survives_reopening,
+    dropped_store_flushes_accepted_writes,
+    changed_record_is_reported_as_corrupt,
+    missing_record_is_reported_as_corrupt,
     full_transcript_drops_oldest_results_first,
-    texts_beyond_room_of_session_are_left_out,
-    damage_outside_the_records_is_found,
+    texts_beyond_session_limit_are_omitted,
+    damage_outside_records_is_reported,
 );

@@ -1,4 +1,4 @@
-//! Members that share a log, and the ownership of sessions.
+//! Tests of members that share a log, and of the ownership of sessions.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const ACTIVE: Beat = Beat {
     runners: 2,
 };
 
-/// Removes a member as another one does when it no longer beats.
+/// Removes the member of `store`, as the member `by` does when the other one no longer beats.
 async fn remove(store: &Store, by: &Store) {
     let members = by.beat(ACTIVE).await.unwrap().unwrap();
     let member = members.iter().find(|member| member.id == store.member()).unwrap();
@@ -149,7 +149,7 @@ pub(super) async fn member_that_beats_is_not_removed([one, two]: [Store; 2]) {
     assert!(one.beat(ACTIVE).await.unwrap().is_some());
 }
 
-pub(super) async fn namesake_is_removed([one, two]: [Store; 2]) {
+pub(super) async fn older_member_with_same_name_is_removed([one, two]: [Store; 2]) {
     created(&one, session(1), 1).await;
     let member = NewMember {
         name: String::from("one"),
@@ -161,7 +161,7 @@ pub(super) async fn namesake_is_removed([one, two]: [Store; 2]) {
     assert_eq!(two.claim(session(1)).await, granted(2));
 }
 
-pub(super) async fn due_sessions_of_other_members_are_left_out([one, two]: [Store; 2]) {
+pub(super) async fn due_sessions_of_other_members_are_omitted([one, two]: [Store; 2]) {
     for (store, number) in [(&one, 1), (&two, 2), (&one, 3)] {
         let mut first = batch(session(number), 0, 1);
         first.due = Some(at(10));

@@ -1,9 +1,9 @@
-//! Sessions: their creation, and what is stored and found with them.
+//! Tests of the creation of sessions, and of the data that is stored with them.
 
 use super::*;
 
-/// A repeated request receives the hash of the first one.
-pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
+/// A repeated request receives the hash of the first request.
+pub(super) async fn creation_key_creates_one_session_per_creator(store: Store) {
     assert_eq!(create_with(&store, key("ann", 1), 1).await, Ok(Created::New));
     assert_eq!(create_with(&store, key("ann", 2), 2).await, existing(1, 1));
     assert_eq!(head_of(&store, session(2)).await, None);
@@ -20,7 +20,7 @@ pub(super) async fn a_creation_happens_once_per_creator(store: Store) {
     assert_eq!(store.creation("eve".to_owned(), "same".to_owned()).await, Ok(None));
 }
 
-pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
+pub(super) async fn concurrent_creations_with_one_key_create_one_session(store: Store) {
     let creations = (1..=16).map(|number| store.create(Some(key("ann", 1)), batch(session(number), 0, 1)));
     let answers = join_all(creations).await;
     assert_eq!(answers.iter().filter(|answer| **answer == Ok(Created::New)).count(), 1);
@@ -33,7 +33,7 @@ pub(super) async fn of_many_creations_with_one_key_one_wins(store: Store) {
     assert_eq!(answers.iter().filter(|answer| **answer == existing).count(), 15);
 }
 
-pub(super) async fn an_expired_creation_is_forgotten(store: Store) {
+pub(super) async fn expired_creation_key_can_be_reused(store: Store) {
     assert_eq!(create_with(&store, key("ann", 1), 1).await, Ok(Created::New));
     let mut later = key("ann", 2);
     later.now = at(200);
@@ -42,7 +42,7 @@ pub(super) async fn an_expired_creation_is_forgotten(store: Store) {
     assert_eq!(create_with(&store, later, 3).await, existing(2, 2));
 }
 
-pub(super) async fn a_session_is_created_once(store: Store) {
+pub(super) async fn existing_session_is_not_created_again(store: Store) {
     created(&store, session(1), 3).await;
     let again = create_with(&store, key("ann", 1), 1).await;
     assert_eq!(again, Err(mismatch(3)));
@@ -57,7 +57,7 @@ pub(super) async fn a_session_is_created_once(store: Store) {
     assert_eq!(store.creation("ann".to_owned(), "same".to_owned()).await, Ok(None));
 }
 
-pub(super) async fn contents_are_kept_once_per_session(store: Store) {
+pub(super) async fn contents_are_stored_once_per_session(store: Store) {
     let once = Bytes::from_static(b"once");
     for number in [1, 2] {
         let mut first = batch(session(number), 0, 1);
@@ -76,7 +76,7 @@ pub(super) async fn contents_are_kept_once_per_session(store: Store) {
     assert_eq!(store.content(session(2), digest(1)).await, Ok(Some(once)));
 }
 
-pub(super) async fn lists_sessions_in_pages(store: Store) {
+pub(super) async fn sessions_are_listed_in_pages(store: Store) {
     for number in [5, 1, 4, 2, 3] {
         created(&store, session(number), 1).await;
     }
@@ -88,7 +88,7 @@ pub(super) async fn lists_sessions_in_pages(store: Store) {
     assert_eq!(store.sessions(Some(session(5)), 10).await, Ok(Vec::new()));
 }
 
-pub(super) async fn lists_what_is_due(store: Store) {
+pub(super) async fn due_sessions_are_listed_by_time(store: Store) {
     for (number, due) in [(1, Some(30)), (2, Some(10)), (3, None), (4, Some(20)), (5, Some(20))] {
         let mut first = batch(session(number), 0, 1);
         first.due = due.map(at);
@@ -117,7 +117,7 @@ pub(super) async fn lists_what_is_due(store: Store) {
     );
 }
 
-pub(super) async fn requests_are_remembered_with_their_batch(store: Store) {
+pub(super) async fn requests_are_stored_with_their_batch(store: Store) {
     created(&store, session(1), 1).await;
     let mut answered = batch(session(1), 1, 0);
     answered.requests = vec![
@@ -153,7 +153,7 @@ pub(super) async fn requests_are_remembered_with_their_batch(store: Store) {
     );
 }
 
-pub(super) async fn expired_requests_are_forgotten_on_demand(store: Store) {
+pub(super) async fn expired_requests_are_deleted_on_demand(store: Store) {
     let mut first = batch(session(1), 0, 1);
     first.requests = vec![request("a", "1", 10), request("b", "2", 200), request("c", "3", 201)];
     assert_eq!(store.create(Some(key("ann", 1)), first).await, Ok(Created::New));
@@ -194,7 +194,7 @@ pub(super) async fn oversized_batch_is_rejected_as_a_whole(store: Store) {
     assert_eq!(head_of(&store, session(1)).await, Some(2));
 }
 
-pub(super) async fn the_newest_snapshot_is_kept(store: Store) {
+pub(super) async fn newest_snapshot_is_kept(store: Store) {
     created(&store, session(1), 5).await;
     assert_eq!(store.snapshot(session(1)).await, Ok(None));
     store.put_snapshot(session(1), snapshot(3, b"three")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Transcripts.
+//! Tests of transcripts.
 
 use super::*;
 
@@ -19,7 +19,7 @@ pub(super) fn entry(kind: TranscriptKind, text: impl Into<Bytes>) -> NewEntry {
     }
 }
 
-/// Enough for the transcripts of any session.
+/// A size limit that no test reaches.
 pub(super) const ROOM: u64 = u64::MAX / 2;
 
 pub(super) const ENTRIES: TranscriptQuery = TranscriptQuery {
@@ -30,7 +30,7 @@ pub(super) const ENTRIES: TranscriptQuery = TranscriptQuery {
     limit: usize::MAX,
 };
 
-/// Appends entries to a transcript. Returns the number of the last one.
+/// Appends entries to a transcript. Returns the number of the last entry.
 pub(super) async fn append_entries(
     store: &Store,
     source: TranscriptSource,
@@ -39,7 +39,7 @@ pub(super) async fn append_entries(
     store.append_transcript(source, entries, ROOM).await.durable().await
 }
 
-/// The entries that a query selects: their numbers and listed texts.
+/// Returns the numbers and listed texts of the entries that a query selects.
 pub(super) async fn entries(store: &Store, query: TranscriptQuery) -> Vec<(u64, Option<String>)> {
     let found = store.transcript(query).await.unwrap();
     let text = |text: Bytes| String::from_utf8(text.into()).unwrap();
@@ -55,7 +55,7 @@ pub(super) async fn transcript_entries_are_numbered_and_stored_once(store: Store
     let append = async |generation, batch, texts| append_entries(&store, source(generation, batch), texts).await;
     assert_eq!(append(1, 1, vec![message("a"), message("b")]).await, Ok(Some(2)));
     assert_eq!(append(1, 1, vec![message("again")]).await, Ok(None));
-    // A runner may drop batches. The numbers have no gap.
+    // A runner may drop batches. The numbers of the entries have no gap.
     assert_eq!(append(1, 5, vec![message("c")]).await, Ok(Some(3)));
     assert_eq!(append(1, 4, vec![message("late")]).await, Ok(None));
     assert_eq!(append(2, 1, vec![message("d")]).await, Ok(Some(4)));
@@ -81,7 +81,7 @@ pub(super) async fn records_add_entries_to_transcripts(store: Store) {
     assert_eq!(append_entries(&store, source(1, 1), message).await, Ok(Some(2)));
     assert!(store.append(notice(1, "rejected with its records")).await.is_err());
     store.append(notice(2, "third")).await.unwrap();
-    // The number of the last batch is that of the attempt.
+    // The supervisor's entry does not change the number of the attempt's last batch.
     assert_eq!(append_entries(&store, source(1, 1), Vec::new()).await, Ok(None));
     let expected = [(1, "first"), (2, "second"), (3, "third")];
     let expected = expected.map(|(number, text)| (number, Some(text.to_owned())));

@@ -1,8 +1,8 @@
-//! Marks, compaction, summaries and deletion.
+//! Tests of marks, compaction, summaries and deletion.
 
 use super::*;
 
-/// Marks some records of a batch.
+/// Adds marks for records of a batch.
 pub(super) fn marking(mut batch: Batch, marks: &[(MarkKind, u128, u64)]) -> Batch {
     let mark = |&(kind, about, sequence): &(MarkKind, u128, u64)| Mark {
         kind,
@@ -21,7 +21,7 @@ pub(super) async fn marked(store: &Store, kind: MarkKind, about: Option<u128>, a
     found.iter().map(|record| record.sequence.get()).collect()
 }
 
-pub(super) async fn marked_records_are_found_by_what_they_are(store: Store) {
+pub(super) async fn marked_records_are_found_by_kind_and_thread(store: Store) {
     let marks = [
         (MarkKind::Prompt, 1, 2),
         (MarkKind::Prompt, 2, 3),
@@ -44,7 +44,7 @@ pub(super) async fn marked_records_are_found_by_what_they_are(store: Store) {
     assert_eq!(found, stored(session(1), 4)[3..]);
 }
 
-pub(super) async fn evidence_stays_until_it_is_expired(store: Store) {
+pub(super) async fn evidence_is_retained_until_it_expires(store: Store) {
     let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
     assert_eq!(store.create(None, first).await, Ok(Created::New));
     store.put_snapshot(session(1), snapshot(8, b"state")).await.unwrap();
@@ -61,7 +61,7 @@ pub(super) async fn evidence_stays_until_it_is_expired(store: Store) {
     };
     let compact = async |until, evidence| store.compact(session(1), Sequence::new(until), evidence).await;
     assert_eq!(compact(4, keeping(&[1, 2, 3])).await, Ok(1));
-    assert_eq!(compact(4, keeping(&[3])).await, Ok(0), "to mark twice changes nothing");
+    assert_eq!(compact(4, keeping(&[3])).await, Ok(0), "a repeated mark has no effect");
     assert_eq!(marked(&store, MarkKind::Evidence, None, 0, 10).await, [1, 2, 3]);
     assert_eq!(compact(7, keeping(&[6])).await, Ok(2));
     assert_eq!(marked(&store, MarkKind::Evidence, None, 0, 10).await, [1, 2, 3, 6]);
@@ -81,7 +81,7 @@ pub(super) async fn evidence_stays_until_it_is_expired(store: Store) {
     assert_eq!(rest, stored(session(1), 8)[7..]);
 }
 
-pub(super) async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store) {
+pub(super) async fn log_is_compacted_only_up_to_its_snapshot(store: Store) {
     let first = marking(batch(session(1), 0, 8), &[(MarkKind::Prompt, 1, 2)]);
     assert_eq!(store.create(None, first).await, Ok(Created::New));
     let too_far = Invalid::CompactedTooFar {
@@ -95,7 +95,7 @@ pub(super) async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store)
     assert_eq!(
         store.compact(session(1), Sequence::new(5), Evidence::default()).await,
         Ok(4),
-        "the marked one stays"
+        "the marked record stays"
     );
     assert_eq!(
         store.compact(session(1), Sequence::new(5), Evidence::default()).await,
@@ -117,7 +117,7 @@ pub(super) async fn a_log_is_compacted_as_far_as_its_snapshot_goes(store: Store)
     store.append(batch(session(1), 8, 1)).await.unwrap();
 }
 
-pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
+pub(super) async fn summary_is_valid_for_its_record_only(store: Store) {
     created(&store, session(1), 2).await;
     created(&store, session(2), 1).await;
     let summary = Bytes::from_static(b"two records");
@@ -146,7 +146,7 @@ pub(super) async fn a_summary_counts_for_its_record_only(store: Store) {
     assert_eq!(absent, not_found(session(9)));
 }
 
-pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
+pub(super) async fn deleted_session_leaves_no_data(store: Store) {
     let cursor = |number| cursor(Some(session(number)));
     for number in [1, 2] {
         let mut first = batch(session(number), 0, 3);
@@ -170,7 +170,7 @@ pub(super) async fn deleting_a_session_leaves_nothing_of_it(store: Store) {
             .await
             .unwrap();
     }
-    // A thread of another session is not found, even if its id is given.
+    // A thread of another session is not deleted, even if its id is listed.
     let threads = vec![thread(1), thread(2)];
     assert_eq!(store.delete_session(session(1), threads.clone()).await, Ok(true));
     assert_eq!(store.delete_session(session(1), threads).await, Ok(false));
