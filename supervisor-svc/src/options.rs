@@ -155,7 +155,7 @@ mod tests {
             ),
             (["--thread-event-rate", "0"], "it must be "),
             (["--keep-security-events", "6"], "it must be "),
-            (["--stall-repeats", "1"], "stall_repeats is 1, which every turn has"),
+            (["--stall-repeats", "1"], "stall_repeats is 1; it must be 0 (off)"),
         ] {
             let error = applied(&arguments).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -30,7 +30,7 @@ impl fmt::Display for Actor {
 
 /// The error for a text that does not name an actor.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` names no actor")]
+#[error("\"{0}\" is not an actor")]
 pub struct UnknownActor(String);
 
 impl FromStr for Actor {

@@ -60,7 +60,7 @@ fn eviction_closes_the_longest_settled_thread() {
     };
     assert_eq!(
         reason,
-        "EVICTED: it had settled, and the session may have 3 open agents; ResumeAgent opens it again"
+        "EVICTED: it was settled, and the session has reached its limit of 3 open agents; ResumeAgent opens it again"
     );
 }
 

@@ -177,7 +177,7 @@ fn the_edge_of_the_tree_goes_with_its_child() {
     assert_eq!(
         world.rejection(&disconnect(operator(), id)),
         format!(
-            "edge {id} joins agent {a} to its parent and goes with it; it cannot be deleted, only the agent closed"
+            "edge {id} connects agent {a} to its parent; it cannot be deleted, and ends when the agent is closed"
         )
     );
     world.close(a);
@@ -345,7 +345,7 @@ fn edge_requires_two_open_threads() {
     );
     assert_eq!(
         world.rejection(&connect(operator(), &edge(1, a, a))),
-        format!("an edge joins two agents; both ends are {a}")
+        format!("an edge connects two agents; both ends are {a}")
     );
     world.close(b);
     assert_eq!(world.rejection(&connect(operator(), &edge(1, a, b))), is_closed(b));

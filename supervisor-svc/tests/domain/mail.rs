@@ -63,7 +63,7 @@ fn settle_notices_stay_until_acknowledged() {
     assert_eq!(
         world.rejection(&acknowledge(operator(), root, second_letter + 1)),
         format!(
-            "up_to_sequence {} is ahead of the newest mail, which is {second_letter}; acknowledge what ListMailbox showed",
+            "up_to_sequence {} is ahead of the newest mail, which is {second_letter}; acknowledge a number that ListMailbox returned",
             second_letter + 1
         )
     );

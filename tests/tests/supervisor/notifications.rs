@@ -221,7 +221,7 @@ async fn bad_requests_are_refused() {
         (client(&tree, ""), invalid, "client_id is required"),
         (client(&tree, &"x".repeat(129)), invalid, "client_id has 129 bytes"),
         (with(contradiction), invalid, "give one of off, all and kinds"),
-        (with(nonsense), invalid, "NotificationKind is not given"),
+        (with(nonsense), invalid, "NotificationKind is missing"),
         (
             WatchNotificationsRequest {
                 active_thread_id: UNKNOWN.to_owned(),

@@ -90,9 +90,9 @@ pub(super) fn moot(session: &Session) -> Vec<Event> {
                 .thread(approval.thread)
                 .is_some_and(|thread| thread.status.kind().is_open());
             let reason = if is_open && !is_closing {
-                "the turn that it was for is over"
+                "the turn of the call has ended"
             } else {
-                "the agent that it is about is closed"
+                "the agent is closed"
             };
             let reason = String::from(reason);
             (&**approval, by_service(ApprovalDecision::Moot, reason))

@@ -58,7 +58,7 @@ pub(super) fn make(session: &Session, edge: &Edge) -> Result<Option<Event>, Reje
     if edge.from == edge.to {
         return Err(Rejection::InvalidArgument {
             field: "to_thread_id",
-            message: format!("an edge joins two agents; both ends are {}", edge.to),
+            message: format!("an edge connects two agents; both ends are {}", edge.to),
         });
     }
     for end in [edge.from, edge.to] {
@@ -91,7 +91,7 @@ pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<V
     graph::may_manage(session, caller, &edge)?;
     if !session.edges.contains_key(&id) {
         return Err(Rejection::IllegalState(format!(
-            "edge {id} joins agent {} to its parent and goes with it; it cannot be deleted, only the agent closed",
+            "edge {id} connects agent {} to its parent; it cannot be deleted, and ends when the agent is closed",
             edge.to
         )));
     }

@@ -33,7 +33,7 @@ pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) ->
     }
     dispensable.sort_by_key(|thread| thread.status_sequence);
     let reason = format!(
-        "EVICTED: it had settled, and the session may have {} open agents; ResumeAgent opens it again",
+        "EVICTED: it was settled, and the session has reached its limit of {} open agents; ResumeAgent opens it again",
         session.settings.limits.max_open_threads
     );
     let fence = NewFence {

@@ -26,7 +26,7 @@ pub(super) fn acknowledge(
         return Err(Rejection::InvalidArgument {
             field: "up_to_sequence",
             message: format!(
-                "up_to_sequence {up_to} is ahead of the newest mail, which is {newest}; acknowledge what ListMailbox showed"
+                "up_to_sequence {up_to} is ahead of the newest mail, which is {newest}; acknowledge a number that ListMailbox returned"
             ),
         });
     }

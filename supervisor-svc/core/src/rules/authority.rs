@@ -48,7 +48,7 @@ pub fn fresh(session: &Session, caller: &Caller) -> Result<Arc<Thread>, Rejectio
             Some(thread) if thread.generation != *generation => Err(Rejection::StaleToken),
             Some(thread) => match thread.status.kind() {
                 StatusKind::AwaitingApproval => Err(Rejection::NotPermitted(format!(
-                    "agent with id {id} waits for an operator's approval; its token is good once that is granted"
+                    "agent with id {id} waits for an operator's approval; its token becomes valid when the approval is granted"
                 ))),
                 StatusKind::Shutdown => Err(Rejection::StaleToken),
                 StatusKind::Queued

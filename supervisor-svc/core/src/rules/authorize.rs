@@ -181,7 +181,7 @@ fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
             }
             ApprovalDecision::Denied => ToolVerdict::Denied(format!("an operator denied the call: {}", verdict.reason)),
             ApprovalDecision::Expired => ToolVerdict::Denied(String::from(UNDECIDED)),
-            ApprovalDecision::Moot => ToolVerdict::Denied(String::from("the thread has moved on since it asked")),
+            ApprovalDecision::Moot => ToolVerdict::Denied(String::from("the thread no longer waits for this call")),
         },
     }
 }

@@ -18,7 +18,7 @@ pub struct UnknownValue {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The data was written by a newer release. It must not be skipped.
-    #[error("UPGRADE_REQUIRED: {what} is not known to this release; start a newer one")]
+    #[error("UPGRADE_REQUIRED: {what} is unknown to this release; start a newer release")]
     UpgradeRequired {
         /// The unknown item.
         what: String,
@@ -35,7 +35,7 @@ impl From<UnknownValue> for DecodeError {
     /// Zero means that the value is missing. Every other unknown number comes from a newer release.
     fn from(unknown: UnknownValue) -> Self {
         if unknown.number == 0 {
-            malformed(format!("{} is not given", unknown.name))
+            malformed(format!("{} is missing", unknown.name))
         } else {
             newer(format!("value {} of {}", unknown.number, unknown.name))
         }
@@ -53,9 +53,10 @@ pub enum EncodeError {
     },
     /// The record of a spawn would be too large. The parts that come from a template are listed separately.
     #[error(
-        "the record of the agent's role has {bytes} bytes; at most {max} are allowed: tool_policy, from the lists of the \
-         template and of those above it, has {tool_policy}, grant, from grant_list, {grant}, spawn_list {spawn_list}, and \
-         source, with what it shadows, {template}; shorten the longest, for instance by patterns with `*`",
+        "the record of the agent's role has {bytes} bytes; at most {max} are allowed: tool_policy (the tool lists of the \
+         template and of the ancestors) has {tool_policy}, grant (from grant_list) {grant}, spawn_list {spawn_list}, and \
+         source (with the templates that it shadows) {template}; shorten the longest, for example with patterns that \
+         contain `*`",
         max = MAX_RECORD_BYTES
     )]
     RoleTooLarge {

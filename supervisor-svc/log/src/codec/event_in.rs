@@ -166,7 +166,7 @@ pub fn event_from_pb(thread: Option<ThreadId>, kind: Kind, private: Private) -> 
     };
     match thread {
         Some(id) => Ok(Event::Thread(id, event)),
-        None => Err(malformed("an event about a thread names none")),
+        None => Err(malformed("an event about a thread without the id of the thread")),
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn shared_text(bytes: Option<Bytes>, what: &str) -> Result<Option<Arc
 /// Parses a required id, digest or actor.
 pub(super) fn stored_text<T: FromStr>(text: &str, what: &str) -> Result<T, DecodeError> {
     text.parse()
-        .map_err(|_| malformed(format!("{what} is {text:?}, which is none")))
+        .map_err(|_| malformed(format!("{what} is invalid: {text:?}")))
 }
 
 /// Parses an optional id or digest. An empty text is `None`.
@@ -413,7 +413,7 @@ pub(super) fn stored_handoff(handoff: pb::Handoff) -> Result<Handoff, DecodeErro
             .collect(),
         verdict: handoff.ok.map(|ok| (ok, handoff.ok_reason)),
         expectation: Expectation::from_number(handoff.expectation)?,
-        reply_to: stored_text_or_none(&handoff.reply_to_thread_id, "who shall be answered")?,
+        reply_to: stored_text_or_none(&handoff.reply_to_thread_id, "the receiver of the answer")?,
         context_ref: handoff.context_ref,
     })
 }

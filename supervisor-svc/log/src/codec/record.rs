@@ -100,7 +100,7 @@ pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, Deco
     let header = required(record.header, "the header")?;
     let of = SessionId::from_uuid(uuid(&header.session, "the session's id")?);
     if of != session {
-        return Err(malformed(format!("a record of session {of}")));
+        return Err(malformed(format!("the record belongs to session {of}")));
     }
     if !header.tenant.is_empty() {
         return Err(newer("a record of a tenant"));

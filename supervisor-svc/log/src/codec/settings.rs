@@ -141,10 +141,12 @@ pub(super) fn stored_change(change: pb::SessionUpdated, private: Private) -> Res
     };
     let webhooks = stored_webhooks(change.webhooks, private.webhook_secrets)?;
     if !(change.replace_webhooks || webhooks.is_empty()) {
-        return Err(malformed("webhooks that replace none"));
+        return Err(malformed("webhooks in a change that does not replace webhooks"));
     }
     if !(change.replace_orchestrators || change.orchestrators.is_empty()) {
-        return Err(malformed("orchestrators that replace none"));
+        return Err(malformed(
+            "orchestrators in a change that does not replace orchestrators",
+        ));
     }
     Ok(SettingsChange {
         mode: change.mode.map(Mode::from_number).transpose()?,

@@ -100,12 +100,12 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     check_version(version_of(bytes)?, VERSION, "snapshot")?;
     let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
     if snapshot.sequence != sequence.get() {
-        return Err(malformed(format!("a snapshot as of {}", snapshot.sequence)));
+        return Err(malformed(format!("the snapshot is of sequence {}", snapshot.sequence)));
     }
     let kept = required(snapshot.session, "the session")?;
     let of: SessionId = stored_text(&kept.session_id, "the session's id")?;
     if of != session {
-        return Err(malformed(format!("a snapshot of session {of}")));
+        return Err(malformed(format!("the snapshot belongs to session {of}")));
     }
     let created = stored_time(kept.create_time, "the session's creation")?;
     let updated = stored_time(kept.update_time, "the session's last change")?;
@@ -154,7 +154,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
 fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     let id = thread.id;
     if thread.spawn_sequence <= session.sequence {
-        return Err(malformed(format!("thread {id} is out of the order of spawning")));
+        return Err(malformed(format!("thread {id} is out of spawn order")));
     }
     if let Some(parent) = thread.spawned.parent
         && session.thread(parent).is_none()
@@ -333,15 +333,15 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         grant: rows.policy(state.spawned_grant)?,
     };
     let spawned = spawned::stored_own(spawned, fields)?;
-    let since = stored_moment(state.since, "since when a status holds")?;
+    let since = stored_moment(state.since, "the start time of a status")?;
     let status_sequence = Sequence::new(state.status_sequence);
     let conditions: Vec<_> = all(state.conditions, |condition| {
-        let since = stored_time(condition.since, "since when a condition holds")?;
+        let since = stored_time(condition.since, "the start time of a condition")?;
         Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
     })?;
     let mail: Vec<Letter> = all(state.mail, |letter| stored_letter(letter, rows))?;
     if !mail.is_sorted_by(|earlier, later| earlier.sequence < later.sequence) {
-        return Err(malformed("mail that is out of the order of its numbers"));
+        return Err(malformed("mail that is not in the order of its numbers"));
     }
     Ok(Thread {
         id: stored_id(&state.thread)?,
@@ -465,7 +465,7 @@ fn settlement_to_store(settled: &Settled) -> store::StatusState {
 }
 
 fn stored_settlement(state: store::StatusState) -> Result<Settled, DecodeError> {
-    let status = required(state.status, "how a thread settled")?;
+    let status = required(state.status, "the outcome of a thread")?;
     let kind = StatusKind::from_number(status.kind)?;
     stored_settled(kind, *status, &stored_private(state.private))
 }
@@ -628,7 +628,7 @@ fn approval_to_store(approval: &Approval) -> store::ApprovalState {
 }
 
 fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError> {
-    let requested = required(state.requested, "how an approval was requested")?;
+    let requested = required(state.requested, "the request of an approval")?;
     let verdict = state.resolved.map(|resolved| {
         Ok::<_, DecodeError>(Verdict {
             decision: ApprovalDecision::from_number(resolved.decision)?,
@@ -653,7 +653,7 @@ fn stored_approval(state: store::ApprovalState) -> Result<Approval, DecodeError>
 fn stored_span(span: store::FenceSpan) -> Result<FenceSpan, DecodeError> {
     Ok(FenceSpan {
         from: Sequence::new(span.from),
-        since: stored_time(span.time, "since when a fence holds")?,
+        since: stored_time(span.time, "the start time of a fence")?,
         until: span.until.map(Sequence::new),
     })
 }

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Error)]
 pub enum MaintenanceError {
     /// The directory has no log.
-    #[error("there is no log at {}; is --data-dir right?", .path.display())]
+    #[error("there is no log at {}; check --data-dir", .path.display())]
     NoLog {
         /// The expected path.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum MaintenanceError {
         cause: io::Error,
     },
     /// Another process makes backups in the directory.
-    #[error("another supervisor makes backups in {}; choose a --backup-dir of its own", .path.display())]
+    #[error("another supervisor makes backups in {}; choose a different --backup-dir", .path.display())]
     BackupDirInUse {
         /// The directory.
         path: PathBuf,
@@ -126,7 +126,7 @@ pub enum MaintenanceError {
     #[error("cancelled")]
     Cancelled,
     /// The directory has no token keys.
-    #[error("there are no keys at {}; the next start of the service makes them", .path.display())]
+    #[error("there are no keys at {}; the next start of the service creates them", .path.display())]
     NoKeys {
         /// The expected path.
         path: PathBuf,

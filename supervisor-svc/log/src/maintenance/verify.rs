@@ -108,7 +108,7 @@ pub enum Problem {
         head: Sequence,
     },
     /// A record is stored under a different number than its own.
-    #[error("record {lies_under} says that it is record {says}")]
+    #[error("record {lies_under} contains the number of record {says}")]
     Misplaced {
         /// The number under which it is stored.
         lies_under: Sequence,
@@ -132,10 +132,10 @@ pub enum Problem {
         cause: DecodeError,
     },
     /// The first record doesn't open the session.
-    #[error("its first record does not open it")]
+    #[error("its first record does not open the session")]
     NotOpened,
     /// Compaction removed records that no snapshot includes.
-    #[error("it is compacted up to record {oldest}, and no snapshot goes so far")]
+    #[error("it is compacted up to record {oldest}, and no snapshot includes that record")]
     NoSnapshot {
         /// The last compacted record.
         oldest: Sequence,
@@ -155,7 +155,7 @@ pub enum Problem {
         sequence: Sequence,
     },
     /// The size of a content differs from the size in the event.
-    #[error("content {digest} has {found} bytes; record {sequence} says {says}")]
+    #[error("content {digest} has {found} bytes; record {sequence} contains the size {says}")]
     WrongSize {
         /// The content.
         digest: Digest,

@@ -83,7 +83,7 @@ pub enum Invalid {
         thread: ThreadId,
     },
     /// The requested compaction goes beyond the snapshot.
-    #[error("the log can't be compacted up to {until}: its snapshot goes to {snapshot}")]
+    #[error("the log can't be compacted up to {until}: its snapshot includes records up to {snapshot}")]
     CompactedTooFar {
         /// The requested last record to compact.
         until: Sequence,
@@ -160,7 +160,7 @@ impl fmt::Display for Side {
         match self {
             Self::Content(digest) => write!(f, "content {digest}"),
             Self::Snapshot => f.write_str("snapshot"),
-            Self::Request => f.write_str("memory of a request"),
+            Self::Request => f.write_str("stored request"),
             Self::Transcript { thread, number } => write!(f, "entry {number} of the transcript of {thread}"),
         }
     }
@@ -347,7 +347,7 @@ pub enum OpenError {
     #[error("the writer can't be started: {0}")]
     Thread(#[from] std::io::Error),
     /// Opening was interrupted, for example by the end of the runtime.
-    #[error("opening the database was cut short: {0}")]
+    #[error("opening the database was interrupted: {0}")]
     Interrupted(#[from] tokio::task::JoinError),
 }
 
@@ -355,7 +355,7 @@ pub enum OpenError {
 #[derive(Debug, Error)]
 pub enum RotateError {
     /// The database has no keys.
-    #[error("the database {database} has no keys; the first supervisor that uses it makes them")]
+    #[error("the database {database} has no keys; the first supervisor that uses it creates them")]
     NoKeys {
         /// The server and the name of the database.
         database: String,

@@ -75,7 +75,7 @@ impl<T> Reply<T> {
         let result = match ending {
             Ending::Committed => match outcome {
                 Some(outcome) => outcome,
-                None => Err(WriteError::Unknown("the write was never worked on".to_owned())),
+                None => Err(WriteError::Unknown("the write was not processed".to_owned())),
             },
             Ending::Refused(refusal) => Err(WriteError::Refused(refusal.clone())),
             Ending::Stop(error) => Err(error.clone()),
@@ -263,6 +263,6 @@ pub(super) fn commit_durations() -> Histogram<f64> {
     meter()
         .f64_histogram("troupe.log.commit.duration")
         .with_unit("s")
-        .with_description("How long commits of the log take, their flush included")
+        .with_description("Duration of commits of the log, including the flush")
         .build()
 }

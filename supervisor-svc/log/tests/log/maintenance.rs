@@ -322,11 +322,22 @@ async fn verify_finds_damage_with_valid_checksums() {
         result_repairs: None,
     });
     let of_content = format!("content {false_digest} does not match its digest");
-    let of_size = format!("content {} has 7 bytes; record 2 says 99", Digest::of(b"find it"));
+    let of_size = format!(
+        "content {} has 7 bytes; record 2 contains the size 99",
+        Digest::of(b"find it")
+    );
     for (records, contents, expected) in [
-        (vec![encoded(1, noted())], vec![], "its first record does not open it"),
+        (
+            vec![encoded(1, noted())],
+            vec![],
+            "its first record does not open the session",
+        ),
         (vec![first(), newer], vec![], "record 2: UPGRADE_REQUIRED"),
-        (vec![first(), misplaced], vec![], "record 2 says that it is record 5"),
+        (
+            vec![first(), misplaced],
+            vec![],
+            "record 2 contains the number of record 5",
+        ),
         (vec![first()], vec![false_content], &of_content),
         (vec![first(), encoded(2, longer)], vec![content("find it")], &of_size),
     ] {

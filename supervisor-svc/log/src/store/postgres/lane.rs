@@ -107,7 +107,7 @@ impl Lane {
             retries: counter("troupe.log.retries", "Repeated attempts to commit writes"),
             settled: counter(
                 "troupe.log.settled",
-                "Commits with an unknown outcome, which a query of the database found",
+                "Commits with an unknown outcome that a query of the database determined",
             ),
         })
     }
@@ -117,7 +117,7 @@ impl Lane {
         while let Some(first) = self.inbox.receive().await {
             let jobs = self.inbox.gather(first);
             if let Some(error) = self.commit(jobs).await {
-                tracing::error!(%error, "the store stops writing; the process must end and replay");
+                tracing::error!(%error, "the store stopped writing; the process must exit and replay the log");
                 self.shared.has_stopped.store(true, Ordering::Release);
                 self.inbox.refuse_rest(&Ending::Stop(WriteError::Stopped)).await;
                 return;

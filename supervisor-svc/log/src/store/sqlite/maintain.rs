@@ -40,7 +40,9 @@ pub enum MaintainError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The engine couldn't compact the database, which is unchanged.
-    #[error("the database can't be compacted: {0}; that needs about as much free space as the database has")]
+    #[error(
+        "the database can't be compacted: {0}; compaction needs about as much free space as the size of the database"
+    )]
     Compact(#[source] rusqlite::Error),
     /// Another program reads the database.
     #[error("another program reads the database; nothing is lost, try again when it is done")]

@@ -118,7 +118,7 @@ impl Worker {
         while let Some(first) = self.inbox.blocking_receive() {
             let mut jobs = self.inbox.gather(first);
             if let Some(error) = self.commit(&mut jobs).or_else(|| self.checkpoint_if_due()) {
-                tracing::error!(%error, "the store stops writing; the process must end and replay");
+                tracing::error!(%error, "the store stopped writing; the process must exit and replay the log");
                 self.inbox.blocking_refuse_rest(&Ending::Stop(WriteError::Stopped));
                 return;
             }
