@@ -36,7 +36,7 @@ use uuid::Uuid;
 
 use self::postgres_server::{Address, Database, Server};
 
-/// Bounds the time of a step that waits for a server.
+/// Time limit of a step that waits for a server.
 const SOON: Duration = Duration::from_secs(60);
 
 fn session(number: u128) -> SessionId {
@@ -350,7 +350,7 @@ async fn tls_needs_right_authority_and_name() {
     assert_says(&error, "absent.pem");
 }
 
-/// Writers that append to a session each, whatever happens to the server.
+/// Writers that each append to one session, even while the server is down.
 struct Writers {
     store: Arc<PostgresStore>,
     is_over: Arc<AtomicBool>,
@@ -397,7 +397,7 @@ impl Writers {
         eventually(async || self.acknowledged.load(Ordering::Acquire) >= enough).await;
     }
 
-    /// Stops, and checks that each session has exactly the acknowledged records. Returns their number.
+    /// Stops the writers, and checks that each session has exactly the acknowledged records. Returns their number.
     async fn finish(self) -> u64 {
         self.is_over.store(true, Ordering::Release);
         for (number, head) in (0..).zip(join_all(self.tasks).await) {
@@ -455,7 +455,7 @@ async fn failover_to_synchronous_standby_loses_no_acknowledged_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failover_to_standby_that_lags_behind_stops_the_store() {
+async fn failover_to_lagging_standby_stops_store() {
     let primary = Server::start(&[]);
     let database = primary.create_database();
     let address = Address::of(&primary);
@@ -480,7 +480,7 @@ async fn failover_to_standby_that_lags_behind_stops_the_store() {
     assert_has_exactly(&next, session(1), 1).await;
 }
 
-/// The action of a relay at the next COMMIT.
+/// The action of a relay at the next COMMIT: the relay forwards it, and returns its result.
 const PASS: u8 = 0;
 /// The relay closes the connection without forwarding the COMMIT.
 const CUT_BEFORE: u8 = 1;
@@ -590,7 +590,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
             Ok::<(), WriteError>(())
         }
     });
-    // Until the reload is applied, commits do not wait.
+    // Commits do not wait until the server has applied the reload.
     eventually(async || !server.run("postgres", waiting).trim().is_empty()).await;
     let before = count.load(Ordering::Acquire);
     server.run(
@@ -609,7 +609,7 @@ async fn commit_without_confirmation_of_standby_is_not_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn error_of_one_write_is_not_acknowledged_and_alone() {
+async fn failed_write_does_not_affect_other_writes() {
     let database = Database::create();
     let store = open(&database.url()).await.unwrap();
     for number in 0..32 {
@@ -623,7 +623,7 @@ async fn error_of_one_write_is_not_acknowledged_and_alone() {
             sequence: Sequence::new(2),
             thread: ThreadId::from_uuid(Uuid::nil()),
         };
-        // The table has a mark only once.
+        // The table accepts each mark only once.
         batch.marks = vec![mark; if is_bad(number) { 2 } else { 1 }];
         store.append(batch)
     });

@@ -79,14 +79,14 @@ pub fn most_spent(spec: &GroupSpec, item: &Budget) -> Budget {
     };
     let own = &spec.budget;
     Budget {
-        tokens: least(own.tokens, all.tokens),
-        turns: least(own.turns, all.turns),
-        wall_time: least(own.wall_time, all.wall_time),
-        cost: least(own.cost, all.cost),
+        tokens: smaller_limit(own.tokens, all.tokens),
+        turns: smaller_limit(own.turns, all.turns),
+        wall_time: smaller_limit(own.wall_time, all.wall_time),
+        cost: smaller_limit(own.cost, all.cost),
     }
 }
 
-fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+fn smaller_limit<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (bound, None) | (None, bound) => bound,

@@ -71,7 +71,7 @@ pub(super) fn send(
     }
     let mut events = Vec::new();
     if urgency == Urgency::Interrupt {
-        events.extend(stop_under_way(thread, "new input"));
+        events.extend(stop_dispatched_turn(thread, "new input"));
     }
     events.push(Event::Thread(
         thread.id,
@@ -118,7 +118,7 @@ pub(super) fn interrupt(
 pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.awaits_dispatch();
     if !waits {
-        return stop_under_way(thread, reason);
+        return stop_dispatched_turn(thread, reason);
     }
     let reason = reason.to_owned();
     Some(never_dispatched(thread, Settled::Interrupted { reason }))
@@ -147,7 +147,7 @@ fn is_under_way(thread: &Thread) -> bool {
 
 /// Returns the stop request for a dispatched turn. The request stays pending until the turn ends, because the runner
 /// may be starting the turn concurrently.
-fn stop_under_way(thread: &Thread, reason: &str) -> Option<Event> {
+fn stop_dispatched_turn(thread: &Thread, reason: &str) -> Option<Event> {
     (is_under_way(thread) && thread.interrupt.is_none()).then(|| {
         Event::Thread(
             thread.id,

@@ -62,7 +62,9 @@ pub(super) fn apply(
             };
             let outcome = match &verdict {
                 Verdict::Failed(failed) => failed.clone(),
-                Verdict::None | Verdict::Reported(_) | Verdict::Repair(_) => as_asked(thread, *turn, outcome),
+                Verdict::None | Verdict::Reported(_) | Verdict::Repair(_) => {
+                    with_requested_reason(thread, *turn, outcome)
+                }
             };
             let kind = outcome.kind();
             let ended = ThreadEvent::TurnEnded {
@@ -160,7 +162,7 @@ fn restarts_when_stopped(session: &Session, thread: &Thread, turn: Turn) -> bool
 }
 
 /// Returns the outcome of a turn. An interrupted turn with a stop request gets the reason of the request.
-fn as_asked(thread: &Thread, turn: Turn, outcome: &Settled) -> Settled {
+fn with_requested_reason(thread: &Thread, turn: Turn, outcome: &Settled) -> Settled {
     match (outcome, &thread.interrupt) {
         (Settled::Interrupted { .. }, Some(interrupt)) if interrupt.turn == turn && !interrupt.reason.is_empty() => {
             Settled::Interrupted {

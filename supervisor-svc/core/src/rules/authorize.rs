@@ -77,9 +77,9 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
     let canonical = call.native.canonical(call.tool);
     let effect = canonical.map_or(Effect::Unknown, Effect::of);
     let workspace = session.workspace(thread);
-    if let Err(reason) = by_sandbox(thread.sandbox, effect, workspace, call)
-        .and_then(|()| by_mode(session, thread.sandbox, effect, call))
-        .and_then(|()| by_paths(thread.sandbox, effect, workspace, call))
+    if let Err(reason) = check_sandbox(thread.sandbox, effect, workspace, call)
+        .and_then(|()| check_mode(session, thread.sandbox, effect, call))
+        .and_then(|()| check_paths(thread.sandbox, effect, workspace, call))
     {
         return ToolVerdict::Denied(reason);
     }
@@ -115,7 +115,7 @@ pub fn docs_directory(session: &Session) -> Option<String> {
     (!session.settings.cwd.is_empty()).then(|| format!("{repository}/docs"))
 }
 
-fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+fn check_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
     match (sandbox, effect) {
         (_, Effect::Coordinates | Effect::Reads) | (Sandbox::FullAccess, _) => Ok(()),
         (Sandbox::ReadOnly, Effect::Network) => Err(String::from("a READ_ONLY thread's tools have no network")),
@@ -132,9 +132,9 @@ fn by_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall
     }
 }
 
-/// Applies PLANNING mode: the repository is read-only except docs/. The docs/ directory is the session's, wherever the
-/// thread works. A session without a directory has no docs/.
-fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<'_>) -> Result<(), String> {
+/// Applies PLANNING mode: the repository is read-only except docs/. The docs/ directory is always the session's, even
+/// if the thread has another working directory. A session without a directory has no docs/.
+fn check_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<'_>) -> Result<(), String> {
     match (session.settings.mode, effect) {
         (Mode::Implementation, _) | (Mode::Planning, Effect::Coordinates | Effect::Reads | Effect::Network) => Ok(()),
         (Mode::Planning, Effect::Writes) if call.paths.is_empty() && call.docs_only => Ok(()),
@@ -157,7 +157,7 @@ fn by_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCall<
 
 /// Denies a write outside the sandbox. A file write without paths may write anywhere, so only the operating system can
 /// confine it to the workspace.
-fn by_paths(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
+fn check_paths(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCall<'_>) -> Result<(), String> {
     if (sandbox, effect) != (Sandbox::WorkspaceWrite, Effect::Writes) || !call.paths.is_empty() || call.confined {
         return Ok(());
     }

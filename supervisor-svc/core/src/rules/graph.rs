@@ -21,7 +21,7 @@ pub const MAX_EDGES: usize = 1_000;
 #[must_use]
 pub fn edge(session: &Session, id: EdgeId) -> Option<Arc<Edge>> {
     let created = session.edges.get(&id).cloned();
-    created.or_else(|| above(session.thread(ThreadId::from_uuid(id.as_uuid()))?))
+    created.or_else(|| tree_edge_above(session.thread(ThreadId::from_uuid(id.as_uuid()))?))
 }
 
 /// Returns the edges of a thread, ordered by id.
@@ -31,7 +31,7 @@ pub fn edges_of(session: &Session, id: ThreadId) -> Vec<Arc<Edge>> {
         return Vec::new();
     };
     let children = thread.children.iter().filter_map(|child| session.thread(*child));
-    in_order(edges_at(session, thread).chain(children.filter_map(|child| above(child))))
+    in_order(edges_at(session, thread).chain(children.filter_map(|child| tree_edge_above(child))))
 }
 
 /// Returns the edges of a thread and its descendants, ordered by id.
@@ -50,7 +50,7 @@ pub fn may_hand_off(session: &Session, from: ThreadId, to: ThreadId) -> bool {
             .is_some_and(|thread| thread.spawned.parent == Some(parent))
     };
     let mut created = session.created_edges_of(from);
-    is_child(from, to) || is_child(to, from) || created.any(|edge| leads(edge, from, to))
+    is_child(from, to) || is_child(to, from) || created.any(|edge| connects(edge, from, to))
 }
 
 /// Returns an existing edge that connects the same threads in the same direction for the same purpose. Labels are
@@ -58,7 +58,7 @@ pub fn may_hand_off(session: &Session, from: ThreadId, to: ThreadId) -> bool {
 #[must_use]
 pub fn like(session: &Session, wanted: &Edge) -> Option<Arc<Edge>> {
     let ends = [wanted.from, wanted.to].into_iter();
-    let of_the_tree = ends.filter_map(|end| above(session.thread(end)?));
+    let of_the_tree = ends.filter_map(|end| tree_edge_above(session.thread(end)?));
     let created = session.created_edges_of(wanted.from).cloned();
     of_the_tree.chain(created).find(|edge| is_like(edge, wanted))
 }
@@ -174,7 +174,7 @@ pub fn unknown_reply_to(from: ThreadId) -> Rejection {
 }
 
 /// Returns the edge between an open thread and its parent.
-fn above(thread: &Thread) -> Option<Arc<Edge>> {
+fn tree_edge_above(thread: &Thread) -> Option<Arc<Edge>> {
     let parent = thread.spawned.parent.filter(|_| thread.status.kind().is_open())?;
     Some(Arc::new(Edge {
         id: EdgeId::from_uuid(thread.id.as_uuid()),
@@ -188,7 +188,7 @@ fn above(thread: &Thread) -> Option<Arc<Edge>> {
 
 /// Returns the edges of a thread, except the tree edges to its children.
 fn edges_at<'s>(session: &'s Session, thread: &'s Thread) -> impl Iterator<Item = Arc<Edge>> + 's {
-    above(thread)
+    tree_edge_above(thread)
         .into_iter()
         .chain(session.created_edges_of(thread.id).cloned())
 }
@@ -199,7 +199,7 @@ fn in_order(edges: impl Iterator<Item = Arc<Edge>>) -> Vec<Arc<Edge>> {
     sorted.into_values().collect()
 }
 
-fn leads(edge: &Edge, from: ThreadId, to: ThreadId) -> bool {
+fn connects(edge: &Edge, from: ThreadId, to: ThreadId) -> bool {
     (edge.from, edge.to) == (from, to) || (edge.bidirectional && (edge.to, edge.from) == (from, to))
 }
 

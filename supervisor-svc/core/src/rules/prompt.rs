@@ -182,11 +182,11 @@ fn known_edges(session: &Session, thread: &Thread) -> Vec<String> {
         EdgeManagement::None | EdgeManagement::SelfOnly => graph::edges_of(session, thread.id),
         EdgeManagement::All => graph::edges_within(session, thread.id),
     };
-    let shown = edges.iter().take(MAX_LISTED).map(|edge| arrow(edge));
+    let shown = edges.iter().take(MAX_LISTED).map(|edge| edge_line(edge));
     listed(shown.collect(), edges.len())
 }
 
-fn arrow(edge: &Edge) -> String {
+fn edge_line(edge: &Edge) -> String {
     let arrow = if edge.bidirectional { "<->" } else { "->" };
     let kind = match edge.kind {
         EdgeKind::Handoff => "handoff",
@@ -286,10 +286,10 @@ fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> 
         let _ = write!(entry, "; context={}", handoff.context_ref);
     }
     let message = text.map_or(&handoff.message.preview, |text| &text.message);
-    let _ = write!(entry, "\n{}", whole_or_cut(message, &handoff.message));
+    let _ = write!(entry, "\n{}", with_truncation_note(message, &handoff.message));
     if let Some(content) = &handoff.structured {
         let structured = text.map_or(&content.preview, |text| &text.structured);
-        let _ = write!(entry, "\nstructured: {}", whole_or_cut(structured, content));
+        let _ = write!(entry, "\nstructured: {}", with_truncation_note(structured, content));
     }
     for (kind, reference) in &handoff.artifacts {
         let _ = write!(entry, "\nartifact: {kind} {reference}");
@@ -298,7 +298,7 @@ fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> 
 }
 
 /// Returns a text. A truncated text is followed by a reference to the complete content.
-fn whole_or_cut(text: &str, content: &ContentRef) -> String {
+fn with_truncation_note(text: &str, content: &ContentRef) -> String {
     if text.len() as u64 >= content.size {
         text.to_owned()
     } else {

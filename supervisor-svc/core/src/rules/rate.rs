@@ -159,7 +159,7 @@ impl Bucket {
 
     fn full(allowance: Allowance, now: UnixMillis) -> Self {
         Self {
-            level: most(allowance),
+            level: capacity(allowance),
             at: now,
         }
     }
@@ -168,13 +168,13 @@ impl Bucket {
         // Each millisecond adds `per_second` thousandths of an event.
         let passed = i64::try_from(now.since(self.at).as_millis()).unwrap_or(i64::MAX);
         let gained = passed.saturating_mul(i64::from(allowance.per_second));
-        self.level = self.level.saturating_add(gained).min(most(allowance));
+        self.level = self.level.saturating_add(gained).min(capacity(allowance));
         self.at = self.at.max(now);
     }
 
     fn is_full(&mut self, allowance: Allowance, now: UnixMillis) -> bool {
         self.refill(allowance, now);
-        self.level == most(allowance)
+        self.level == capacity(allowance)
     }
 
     /// Returns the time until the next event as an error if none is available.
@@ -190,7 +190,7 @@ impl Bucket {
 
     fn spend(&mut self, events: usize, allowance: Allowance) {
         let spent = i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(Self::EVENT);
-        self.level = self.level.saturating_sub(spent).max(-most(allowance));
+        self.level = self.level.saturating_sub(spent).max(-capacity(allowance));
     }
 
     fn take(&mut self, events: usize, allowance: Allowance, now: UnixMillis) -> Result<(), Duration> {
@@ -200,7 +200,7 @@ impl Bucket {
     }
 }
 
-fn most(allowance: Allowance) -> i64 {
+fn capacity(allowance: Allowance) -> i64 {
     i64::from(allowance.burst) * Bucket::EVENT
 }
 

@@ -16,14 +16,14 @@ pub fn lenders(session: &Session) -> BTreeSet<ThreadId> {
         .waits
         .0
         .values()
-        .filter(|wait| lasts(wait, session) && session.holding().contains(&wait.thread))
+        .filter(|wait| is_current(wait, session) && session.holding().contains(&wait.thread))
         .filter(|wait| wait.lent || (somebody_is_queued && awaits_queued(wait, session)))
         .map(|wait| wait.thread)
         .collect()
 }
 
 /// Returns whether the waiting attempt is still current and running.
-fn lasts(wait: &Wait, session: &Session) -> bool {
+fn is_current(wait: &Wait, session: &Session) -> bool {
     session
         .thread(wait.thread)
         .is_some_and(|thread| thread.generation == wait.generation && thread.status == Status::Running)

@@ -112,9 +112,9 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     let (paused, closed) = (kept.paused, kept.closed);
     let settings = stored_settings(kept, stored_private(snapshot.private))?;
     let rows = Rows {
-        policies: all(snapshot.policies, policy::from_proto)?,
-        roles: all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,
-        settled: all(snapshot.settled, |state| stored_settlement(state).map(Arc::new))?,
+        policies: convert_all(snapshot.policies, policy::from_proto)?,
+        roles: convert_all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,
+        settled: convert_all(snapshot.settled, |state| stored_settlement(state).map(Arc::new))?,
         notes: snapshot.notes.into_iter().map(Into::into).collect(),
     };
 
@@ -123,7 +123,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     for thread in snapshot.threads {
         let state = store::ThreadState::decode(thread).map_err(|error| unreadable(&error))?;
         let thread = stored_thread(state, &rows)?;
-        check_place(&session, &thread)?;
+        check_position(&session, &thread)?;
         session.sequence = thread.spawn_sequence;
         session.put(thread);
     }
@@ -151,7 +151,7 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
 
 /// Checks a thread's position. Threads are numbered in spawn order and parents precede their children, so that no
 /// thread is its own ancestor. `session` contains all earlier threads.
-fn check_place(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
+fn check_position(session: &Session, thread: &Thread) -> Result<(), DecodeError> {
     let id = thread.id;
     if thread.spawn_sequence <= session.sequence {
         return Err(malformed(format!("thread {id} is out of spawn order")));
@@ -173,17 +173,17 @@ struct Tables<'s> {
     notes: Table<'s, str, String>,
 }
 
-/// A table of distinct values. `places` contains the index of each value, and `rows` the messages in the order of the
+/// A table of distinct values. `indices` contains the index of each value, and `rows` the messages in the order of the
 /// indices.
 struct Table<'s, T: ?Sized, M> {
-    places: HashMap<&'s T, u32>,
+    indices: HashMap<&'s T, u32>,
     rows: Vec<M>,
 }
 
 impl<T: ?Sized, M> Default for Table<'_, T, M> {
     fn default() -> Self {
         Self {
-            places: HashMap::new(),
+            indices: HashMap::new(),
             rows: Vec::new(),
         }
     }
@@ -191,9 +191,9 @@ impl<T: ?Sized, M> Default for Table<'_, T, M> {
 
 impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
     /// Returns the index of a value, counted from 1, so that 0 means a missing index.
-    fn place(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
-        let Self { places, rows } = self;
-        *places.entry(value).or_insert_with(|| {
+    fn index_of(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
+        let Self { indices, rows } = self;
+        *indices.entry(value).or_insert_with(|| {
             rows.push(to_message(value));
             u32::try_from(rows.len()).unwrap_or(u32::MAX)
         })
@@ -209,31 +209,31 @@ struct Rows {
 }
 
 impl Rows {
-    fn policy(&self, place: u32) -> Result<Policy, DecodeError> {
-        at(&self.policies, place, "policy")
+    fn policy(&self, index: u32) -> Result<Policy, DecodeError> {
+        row_at(&self.policies, index, "policy")
     }
 
-    fn role(&self, place: u32) -> Result<Arc<Role>, DecodeError> {
-        at(&self.roles, place, "role")
+    fn role(&self, index: u32) -> Result<Arc<Role>, DecodeError> {
+        row_at(&self.roles, index, "role")
     }
 
-    fn note(&self, place: u32) -> Result<Arc<str>, DecodeError> {
-        at(&self.notes, place, "note")
+    fn note(&self, index: u32) -> Result<Arc<str>, DecodeError> {
+        row_at(&self.notes, index, "note")
     }
 
-    fn settled(&self, place: u32) -> Result<Arc<Settled>, DecodeError> {
-        at(&self.settled, place, "settled status")
+    fn settled(&self, index: u32) -> Result<Arc<Settled>, DecodeError> {
+        row_at(&self.settled, index, "settled status")
     }
 }
 
 /// Returns the value at an index, counted from 1. Clones of a value share its memory, so threads share it as before
 /// encoding.
-fn at<T: Clone>(rows: &[T], place: u32, what: &str) -> Result<T, DecodeError> {
-    usize::try_from(place)
+fn row_at<T: Clone>(rows: &[T], index: u32, what: &str) -> Result<T, DecodeError> {
+    usize::try_from(index)
         .ok()
-        .and_then(|place| rows.get(place.checked_sub(1)?))
+        .and_then(|index| rows.get(index.checked_sub(1)?))
         .cloned()
-        .ok_or_else(|| malformed(format!("{what} {place} is not in the table of {}", rows.len())))
+        .ok_or_else(|| malformed(format!("{what} {index} is not in the table of {}", rows.len())))
 }
 
 fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::ThreadState {
@@ -242,20 +242,20 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         thread: id_bytes(thread.id),
         parent: spawned.parent.map(id_bytes).unwrap_or_default(),
         spawned: Some(Box::new(spawned::own_to_pb(spawned))),
-        role: tables.roles.place(&spawned.role, spawned::role_to_pb),
+        role: tables.roles.index_of(&spawned.role, spawned::role_to_pb),
         spawned_private: non_empty(zero_bounds(spawned.budget)),
-        spawned_policy: tables.policies.place(&spawned.effective, policy::to_proto),
-        spawned_grant: tables.policies.place(&spawned.grant, policy::to_proto),
-        spawned_note: tables.notes.place(&spawned.note, str::to_owned),
+        spawned_policy: tables.policies.index_of(&spawned.effective, policy::to_proto),
+        spawned_grant: tables.policies.index_of(&spawned.grant, policy::to_proto),
+        spawned_note: tables.notes.index_of(&spawned.note, str::to_owned),
         spawn_sequence: thread.spawn_sequence.get(),
         created: Some(thread.created.get()),
         status: Some(status_to_store(&thread.status, tables)),
         since: Some(thread.since.get()),
         status_sequence: thread.status_sequence.get(),
         generation: thread.generation.get(),
-        note_place: tables.notes.place(&thread.note, str::to_owned),
-        policy: tables.policies.place(&thread.effective, policy::to_proto),
-        grant: tables.policies.place(&thread.grant, policy::to_proto),
+        note_place: tables.notes.index_of(&thread.note, str::to_owned),
+        policy: tables.policies.index_of(&thread.effective, policy::to_proto),
+        grant: tables.policies.index_of(&thread.grant, policy::to_proto),
         sandbox: thread.sandbox.number(),
         budget: bounded(thread.budget).map(Box::new),
         budget_private: non_empty(zero_bounds(thread.budget)),
@@ -297,8 +297,8 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
         repeats_turn: thread.repeats_turn,
         restarts: thread.restarts.iter().copied().map(time_to_pb).collect(),
         traceparent: thread.traceparent.as_deref().map(text_bytes),
-        updated: other(thread.updated, thread.since).map(UnixMillis::get),
-        sequence: other(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
+        updated: unless_equal(thread.updated, thread.since).map(UnixMillis::get),
+        sequence: unless_equal(thread.sequence, thread.status_sequence).map_or(0, Sequence::get),
         dispatched_generation: thread.dispatched_generation.get(),
         continues: thread.continues,
         item_has_ended: thread.item_has_ended,
@@ -307,7 +307,7 @@ fn thread_to_store<'s>(thread: &'s Thread, tables: &mut Tables<'s>) -> store::Th
             repairs_left: request.repairs_left,
         }),
         result: thread.result.as_ref().map(|result| result_to_pb(result)),
-        metered: other(thread.metered, thread.since).map(UnixMillis::get),
+        metered: unless_equal(thread.metered, thread.since).map(UnixMillis::get),
         mail_acknowledged: thread.mail_acknowledged.get(),
         woken_up_to: thread.woken_up_to.get(),
         fenced: thread
@@ -335,11 +335,11 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
     let spawned = spawned::stored_own(spawned, fields)?;
     let since = stored_moment(state.since, "the start time of a status")?;
     let status_sequence = Sequence::new(state.status_sequence);
-    let conditions: Vec<_> = all(state.conditions, |condition| {
+    let conditions: Vec<_> = convert_all(state.conditions, |condition| {
         let since = stored_time(condition.since, "the start time of a condition")?;
         Ok((ConditionKind::from_number(condition.kind)?, (since, condition.reason)))
     })?;
-    let mail: Vec<Letter> = all(state.mail, |letter| stored_letter(letter, rows))?;
+    let mail: Vec<Letter> = convert_all(state.mail, |letter| stored_letter(letter, rows))?;
     if !mail.is_sorted_by(|earlier, later| earlier.sequence < later.sequence) {
         return Err(malformed("mail that is not in the order of its numbers"));
     }
@@ -387,7 +387,7 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
             diff: state.repeated_diff.as_deref().map(stored_repetition).transpose()?,
         },
         repeats_turn: state.repeats_turn,
-        restarts: all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
+        restarts: convert_all(state.restarts, |time| stored_time(Some(time), "a restart"))?,
         traceparent: shared_text(state.traceparent, "a trace context")?,
         updated: state.updated.map_or(since, UnixMillis::new),
         sequence: match state.sequence {
@@ -402,7 +402,7 @@ fn stored_thread(state: store::ThreadState, rows: &Rows) -> Result<Thread, Decod
         metered: state.metered.map_or(since, UnixMillis::new),
         mail_acknowledged: Sequence::new(state.mail_acknowledged),
         woken_up_to: Sequence::new(state.woken_up_to),
-        fenced: all(state.fenced, stored_span)?,
+        fenced: convert_all(state.fenced, stored_span)?,
     })
 }
 
@@ -430,7 +430,7 @@ fn status_to_store<'s>(status: &'s Status, tables: &mut Tables<'s>) -> store::St
 
 fn settled_to_store<'s>(settled: &'s Settled, tables: &mut Tables<'s>) -> store::StatusState {
     store::StatusState {
-        settled: tables.settled.place(settled, settlement_to_store),
+        settled: tables.settled.index_of(settled, settlement_to_store),
         ..store::StatusState::default()
     }
 }
@@ -516,7 +516,7 @@ fn inputs_to_store(inputs: &Vector<Arc<PendingInput>>) -> Vec<store::PendingInpu
 }
 
 fn stored_inputs(inputs: Vec<store::PendingInput>) -> Result<Vector<Arc<PendingInput>>, DecodeError> {
-    all(inputs, |input| {
+    convert_all(inputs, |input| {
         Ok(Arc::new(PendingInput {
             number: InputNumber::new(input.number),
             content: stored_content(input.content, "an input's content")?,
@@ -686,7 +686,7 @@ fn stored_moment(millis: Option<u64>, what: &str) -> Result<UnixMillis, DecodeEr
 }
 
 /// Returns `value`, or `None` if it equals `written`, which the snapshot contains in any case.
-fn other<T: PartialEq>(value: T, written: T) -> Option<T> {
+fn unless_equal<T: PartialEq>(value: T, written: T) -> Option<T> {
     (value != written).then_some(value)
 }
 
@@ -698,7 +698,7 @@ fn stored_parent(bytes: &[u8]) -> Result<Option<ThreadId>, DecodeError> {
 }
 
 /// Converts all messages. Returns the first error.
-fn all<M, T, C: FromIterator<T>>(
+fn convert_all<M, T, C: FromIterator<T>>(
     messages: Vec<M>,
     convert: impl FnMut(M) -> Result<T, DecodeError>,
 ) -> Result<C, DecodeError> {

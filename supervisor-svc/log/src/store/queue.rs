@@ -137,11 +137,11 @@ impl<J> Queue<J> {
     ) -> Result<Outcome<T>, WriteError> {
         let permits = u32::try_from(weight.clamp(1, MAX_QUEUE_BYTES)).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(permits).await else {
-            return Err(self.why_gone());
+            return Err(self.closed_error());
         };
         let (reply, outcome) = Reply::new(weight, room);
         if self.messages.send(Message::Work(job(reply))).await.is_err() {
-            return Err(self.why_gone());
+            return Err(self.closed_error());
         }
         Ok(outcome)
     }
@@ -155,7 +155,7 @@ impl<J> Queue<J> {
         }
     }
 
-    fn why_gone(&self) -> WriteError {
+    fn closed_error(&self) -> WriteError {
         if self.closed.load(Ordering::Acquire) {
             WriteError::Refused(Refusal::Closed)
         } else {

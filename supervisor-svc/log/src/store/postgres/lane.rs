@@ -209,7 +209,7 @@ impl Lane {
         let work = group::work(&connection, self.id, self.member, integer(number), jobs);
         let verdict = match timeout(DATABASE_TIMEOUT, Box::pin(work)).await {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(error)) => return self.failed(connection, &error).await,
+            Ok(Err(error)) => return self.handle_error(connection, &error).await,
             Err(elapsed) => return Attempt::Retry(Refusal::Unreachable(elapsed.to_string())),
         };
         match verdict {
@@ -218,7 +218,7 @@ impl Lane {
                 self.roll_back(connection).await;
                 return Attempt::Undone(None);
             }
-            Verdict::Behind => return Attempt::Ended(Ending::Stop(lost())),
+            Verdict::Behind => return Attempt::Ended(Ending::Stop(lost_commits())),
         }
         let error = match timeout(DATABASE_TIMEOUT, connection.run(COMMIT)).await {
             Ok(Ok(())) if !connection.has_unconfirmed_commit() => {
@@ -243,7 +243,7 @@ impl Lane {
     }
 
     /// Handles the error of a statement. The transaction was not committed.
-    async fn failed(&mut self, connection: Connection, error: &SqlError) -> Attempt {
+    async fn handle_error(&mut self, connection: Connection, error: &SqlError) -> Attempt {
         match meaning(error) {
             Meaning::Lost => Attempt::Retry(Refusal::Unreachable(describe(error))),
             Meaning::Conflict => {
@@ -291,7 +291,7 @@ impl Lane {
                     tracing::info!("the commit had no effect");
                     return Attempt::Retry(Refusal::Unreachable(cause));
                 }
-                Some(_) => return Attempt::Ended(Ending::Stop(lost())),
+                Some(_) => return Attempt::Ended(Ending::Stop(lost_commits())),
                 None if is_closing() => return Attempt::Ended(Ending::Stop(WriteError::Unknown(cause))),
                 None => {}
             }
@@ -325,7 +325,7 @@ fn stop_of(ending: &Ending) -> Option<WriteError> {
     }
 }
 
-fn lost() -> WriteError {
+fn lost_commits() -> WriteError {
     WriteError::Unknown(String::from(
         "the database has lost acknowledged commits, for example in a failover to a standby that is not synchronous",
     ))

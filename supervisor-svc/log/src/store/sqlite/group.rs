@@ -182,11 +182,11 @@ fn run(connection: &Connection, sql: &str) -> Result<(), SqlError> {
 
 /// Returns whether the group can continue without this write.
 fn can_be_undone(connection: &Connection, error: &SqlError) -> bool {
-    concerns_one(error) && !connection.is_autocommit()
+    is_caused_by_one_write(error) && !connection.is_autocommit()
 }
 
 /// Returns whether the error is caused by the data of a single write.
-fn concerns_one(error: &SqlError) -> bool {
+fn is_caused_by_one_write(error: &SqlError) -> bool {
     match error.sqlite_error_code() {
         // The error comes from the conversion of a value, not from the engine.
         None => true,
