@@ -498,15 +498,15 @@ pub enum Scope {
 /// The format of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
-    /// Seeds 1 and 2.
+    /// Role files in `.codex/.agents`.
     Role,
-    /// Seed 3.
+    /// Profile files in `.codex/agents`.
     Profile,
-    /// Seed 4.
+    /// Subagent files in `.codex/agents`.
     Subagent,
-    /// Seed 5.
+    /// Graph templates in `docs/templates`.
     Graph,
-    /// The format of another program.
+    /// The agent file of another program.
     Foreign,
 }
 

@@ -59,8 +59,9 @@ pub struct TranscriptSource {
     pub session: SessionId,
     /// The thread.
     pub thread: ThreadId,
-    /// The attempt. Batches of an earlier attempt than the last stored one are void.
+    /// The attempt. A batch of an earlier attempt than the last stored batch is ignored.
     pub generation: Generation,
-    /// The number of the batch in the attempt. A batch whose number is not higher than the last stored one is void.
+    /// The number of the batch in the attempt. A batch whose number is not higher than the attempt's last stored number
+    /// is ignored.
     pub batch: u64,
 }

@@ -4,7 +4,7 @@ use supervisor_core::{
     command::Spawn,
     event::{Event, SessionEvent, ThreadEvent},
     ids::ThreadId,
-    rules::limits::{admissible, slot_for_newcomer},
+    rules::limits::{admissible, has_free_slot},
     settings::{Limits, OnLimit, Urgency},
     status::StatusKind::{Completed, PendingInit, Queued},
 };
@@ -74,7 +74,7 @@ fn about_to_admit() -> (World, ThreadId, ThreadId) {
 #[test]
 fn a_newcomer_never_overtakes_the_queue() {
     let (world, ..) = about_to_admit();
-    assert!(!slot_for_newcomer(&world.session));
+    assert!(!has_free_slot(&world.session));
 
     for newcomer in [true, false] {
         let (mut world, waiting, done) = about_to_admit();

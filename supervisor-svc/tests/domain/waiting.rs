@@ -2,7 +2,7 @@
 
 use supervisor_core::{
     ids::ThreadId,
-    rules::limits::{active, slot_for_newcomer},
+    rules::limits::{active, has_free_slot},
     settings::RestartPolicy,
     status::StatusKind::{Completed, PendingInit, Queued, Running},
 };
@@ -35,7 +35,7 @@ fn a_parent_that_waits_lends_its_slot() {
     let wait = world.wait(parent, &[child]);
     assert_eq!((world.status(parent), world.status(child)), (Running, PendingInit));
     assert_eq!(active(&world.session), 1, "the parent does not count");
-    assert!(!slot_for_newcomer(&world.session), "its slot is its child's");
+    assert!(!has_free_slot(&world.session), "its slot is its child's");
     world.begin(child);
     world.end(child, settled(Completed));
     world.end_wait(wait);

@@ -44,7 +44,7 @@ pub(super) fn record_usage(
     price: Option<&Price>,
     now: UnixMillis,
 ) -> Vec<Event> {
-    budget::news_of(session, id, generation, reported)
+    budget::thread_with_new_usage(session, id, generation, reported)
         .map(|thread| used(session, thread, reported, price, now))
         .into_iter()
         .collect()
@@ -74,13 +74,13 @@ fn used(session: &Session, thread: &Thread, reported: &Usage, price: Option<&Pri
 /// exhausted.
 pub(super) fn enforce(session: &Session) -> Vec<Event> {
     let mut events = Vec::new();
-    let mut somebody_is_at_it = false;
+    let mut has_exhausted_budget = false;
     for thread in session
         .at_their_budget()
         .filter(|thread| !session.is_closing(thread.id))
     {
         let spent = thread.exhausted_resource();
-        somebody_is_at_it |= spent.is_some();
+        has_exhausted_budget |= spent.is_some();
         let marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
         if spent.is_some() != marked {
             let reason = spent.map(|resource| budget::balance(thread, resource));
@@ -88,7 +88,7 @@ pub(super) fn enforce(session: &Session) -> Vec<Event> {
             events.push(condition::changed(thread.id, kind, spent.is_some(), reason));
         }
     }
-    if somebody_is_at_it {
+    if has_exhausted_budget {
         events.extend(stops(session));
     }
     events

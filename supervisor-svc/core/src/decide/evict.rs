@@ -19,7 +19,7 @@ use super::close::{self, NewFence};
 ///
 /// # Errors
 /// [`Rejection::OpenLimit`] if too few threads can be closed.
-pub(super) fn make_room(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
+pub(super) fn evict_for_child(session: &Session, parent: ThreadId, now: UnixMillis) -> Result<Vec<Event>, Rejection> {
     let excess = limits::open_excess(session);
     if excess == 0 {
         return Ok(Vec::new());

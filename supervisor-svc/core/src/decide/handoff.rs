@@ -25,7 +25,7 @@ pub(super) fn send(session: &Session, caller: &Caller, handoff: &Handoff) -> Res
             Caller::Thread { .. } => graph::unknown_reply_to(sender.id),
         });
     }
-    has_room(receiver)?;
+    check_mailbox_limit(receiver)?;
     Ok(vec![Event::Thread(
         sender.id,
         ThreadEvent::HandoffSent(Box::new(handoff.clone())),
@@ -40,7 +40,7 @@ fn receiver<'s>(session: &'s Session, caller: &Caller, handoff: &Handoff) -> Res
     }
 }
 
-fn has_room(receiver: &Thread) -> Result<(), Rejection> {
+fn check_mailbox_limit(receiver: &Thread) -> Result<(), Rejection> {
     let waiting = receiver.mail.handoffs();
     if waiting < MAX_HANDOFFS {
         return Ok(());

@@ -64,7 +64,7 @@ pub(super) fn send(
     }
     super::step(thread, Step::InputQueued, "take input")?;
     let was_settled = thread.status.kind().is_settled();
-    let slot_is_free = limits::slot_for_newcomer(session) || session.holding().contains(&thread.id);
+    let slot_is_free = limits::has_free_slot(session) || session.holding().contains(&thread.id);
     let takes_slot = was_settled && thread.spawned.parent.is_some();
     if takes_slot && !slot_is_free && on_limit == OnLimit::Refuse {
         return Err(limits::no_slot(session));

@@ -50,10 +50,10 @@ pub(super) fn resume(
              with id {target}, or spawn another one"
         )));
     }
-    let mut events = super::evict::make_room(session, parent.id, now)?;
+    let mut events = super::evict::evict_for_child(session, parent.id, now)?;
     budget::carve(session, parent.id, Some(thread), &thread.budget).map_err(Rejection::OverBudget)?;
     // If a slot is held until the thread closes, a resumed thread needs a slot immediately.
-    if session.settings.slot_release == SlotRelease::Close && !limits::slot_for_newcomer(session) {
+    if session.settings.slot_release == SlotRelease::Close && !limits::has_free_slot(session) {
         return Err(limits::no_slot(session));
     }
     let source = match session.settings.policy_inheritance {

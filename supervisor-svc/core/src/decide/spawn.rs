@@ -181,13 +181,13 @@ pub(super) fn spawn(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result
         Some(item) => super::group::may_start(session, parent.id, item)?,
         None => limits::total(session)?,
     }
-    let mut events = super::evict::make_room(session, parent.id, now)?;
+    let mut events = super::evict::evict_for_child(session, parent.id, now)?;
     budget::carve(session, parent.id, None, &spawn.spawned.budget).map_err(Rejection::OverBudget)?;
     let caller = spawn.caller.thread().and_then(|id| session.thread(id));
     // The approval of a group covers its items.
     let asking =
         caller.filter(|caller| spawn.spawned.item.is_none() && approval::is_needed(session, caller, "SpawnAgent"));
-    let first_status = match (asking, limits::slot_for_newcomer(session), spawn.on_limit) {
+    let first_status = match (asking, limits::has_free_slot(session), spawn.on_limit) {
         (Some(_), ..) => StatusKind::AwaitingApproval,
         (None, true, _) => StatusKind::PendingInit,
         (None, false, OnLimit::Queue) => StatusKind::Queued,

@@ -29,7 +29,7 @@ pub(super) fn request_approval(
     if !thread.status.kind().is_active() || session.is_closing(id) || session.approvals.contains_key(&approval) {
         return Ok(Vec::new());
     }
-    check_room(session, id)?;
+    check_pending_calls(session, id)?;
     let mut events = vec![Event::Thread(
         id,
         ThreadEvent::ApprovalRequested {
@@ -48,7 +48,7 @@ pub(super) fn request_approval(
     Ok(events)
 }
 
-fn check_room(session: &Session, id: ThreadId) -> Result<(), Rejection> {
+fn check_pending_calls(session: &Session, id: ThreadId) -> Result<(), Rejection> {
     let calls = || {
         session
             .pending_approvals()

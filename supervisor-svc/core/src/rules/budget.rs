@@ -167,7 +167,7 @@ pub const fn running_time(thread: &Thread, now: UnixMillis) -> Duration {
 
 /// Returns the thread if this attempt runs a turn and has used more tokens than recorded.
 #[must_use]
-pub fn news_of<'s>(
+pub fn thread_with_new_usage<'s>(
     session: &'s Session,
     id: ThreadId,
     generation: Generation,
@@ -192,7 +192,7 @@ pub fn is_checkpoint_due(
     price: Option<&Price>,
     now: UnixMillis,
 ) -> bool {
-    let Some(thread) = news_of(session, id, generation, reported) else {
+    let Some(thread) = thread_with_new_usage(session, id, generation, reported) else {
         return false;
     };
     let more = metered(session, thread, reported, price, now).since(thread.usage);

@@ -152,8 +152,8 @@ pub fn may_be_answered(session: &Session, caller: &Caller, sender: ThreadId, oth
     }
 }
 
-/// Returns the error for a receiver without an edge. A calling thread receives the same error for a receiver that does
-/// not exist.
+/// Returns the error for a receiver without an edge. A calling thread receives the same error if the receiver does not
+/// exist.
 #[must_use]
 pub fn no_edge(from: ThreadId) -> Rejection {
     Rejection::IllegalState(format!(

@@ -56,9 +56,9 @@ pub fn active(session: &Session) -> u32 {
 /// Returns whether a slot is free for a thread that is not in the queue. Such a thread never overtakes the queue.
 /// Threads that are queued below a fence are never admitted and do not block others.
 #[must_use]
-pub fn slot_for_newcomer(session: &Session) -> bool {
-    let somebody_waits = session.queued().any(|id| !session.is_closing(id));
-    !somebody_waits && active(session) < session.settings.limits.max_threads
+pub fn has_free_slot(session: &Session) -> bool {
+    let has_queued = session.queued().any(|id| !session.is_closing(id));
+    !has_queued && active(session) < session.settings.limits.max_threads
 }
 
 /// Returns the threads to admit. Threads whose turn ended with queued input come first, because the slot that the turn

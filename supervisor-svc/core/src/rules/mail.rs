@@ -81,7 +81,7 @@ pub fn woken(session: &Session) -> Vec<ThreadId> {
     if session.paused {
         return Vec::new();
     }
-    let mut free = if limits::slot_for_newcomer(session) {
+    let mut free = if limits::has_free_slot(session) {
         session
             .settings
             .limits

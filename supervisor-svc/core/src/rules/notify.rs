@@ -31,7 +31,7 @@ pub struct Notification {
 
 impl Notification {
     /// Returns the notification of an event, if any. `session` may be the session at any time after the event, with the
-    /// same result. Outcomes below a fence produce no notifications, except that of the fence's top thread.
+    /// same result. Outcomes below a fence produce no notifications, except the outcome of the fence's top thread.
     #[must_use]
     pub fn of(session: &Session, recorded: &Recorded) -> Option<Self> {
         let Event::Thread(id, event) = &recorded.event else {

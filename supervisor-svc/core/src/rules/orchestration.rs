@@ -51,7 +51,7 @@ pub fn is_due(session: &Session, thread: &Thread) -> bool {
         && thread.is_idle_orchestrator()
         && start::may_start_in(session, thread).is_ok()
         && (thread.mail.is_empty() || thread.spawned.wake_policy == WakePolicy::None)
-        && (!limits::needs_slot(session, thread) || limits::slot_for_newcomer(session))
+        && (!limits::needs_slot(session, thread) || limits::has_free_slot(session))
         && !is_awaited_below(session, thread.id)
 }
 

@@ -11,13 +11,13 @@ use crate::{
 /// Returns the threads that lend their slot.
 #[must_use]
 pub fn lenders(session: &Session) -> BTreeSet<ThreadId> {
-    let somebody_is_queued = session.queued().next().is_some();
+    let has_queued = session.queued().next().is_some();
     session
         .waits
         .0
         .values()
         .filter(|wait| is_current(wait, session) && session.holding().contains(&wait.thread))
-        .filter(|wait| wait.lent || (somebody_is_queued && awaits_queued(wait, session)))
+        .filter(|wait| wait.lent || (has_queued && awaits_queued(wait, session)))
         .map(|wait| wait.thread)
         .collect()
 }

@@ -60,7 +60,7 @@ pub enum GroupStage {
 /// A group, folded from its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// The properties that its creation fixed. Its `limits` are those of the creation.
+    /// The properties that its creation fixed. Its `limits` are the initial limits.
     pub spec: Arc<GroupSpec>,
     /// The thread that receives the outcome, and the parent of the items' threads.
     pub parent: ThreadId,

@@ -36,7 +36,7 @@ pub struct Backup {
 /// itself.
 pub fn backup(data_dir: &Path, destination: &Path, cancel: &CancellationToken) -> Result<Backup, MaintenanceError> {
     let database = database_of(data_dir)?;
-    claim(destination)?;
+    create_empty_dir(destination)?;
     let made = fill(&database, data_dir, destination, cancel);
     if made.is_err() {
         // This call created the files, because the directory was empty. The first error is the one to report.
@@ -48,7 +48,7 @@ pub fn backup(data_dir: &Path, destination: &Path, cancel: &CancellationToken) -
 }
 
 /// Creates the directory with mode 0700 if it is missing. Rejects a directory that is not empty.
-fn claim(destination: &Path) -> Result<(), MaintenanceError> {
+fn create_empty_dir(destination: &Path) -> Result<(), MaintenanceError> {
     let found = DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -145,7 +145,7 @@ impl BackupDir {
         cancel: &CancellationToken,
     ) -> Result<Backup, MaintenanceError> {
         self.remove_all(BackupState::Unfinished)?;
-        let unfinished = self.place(now, BackupState::Unfinished);
+        let unfinished = self.path_of(now, BackupState::Unfinished);
         self.fill(&unfinished, data_dir, now, cancel).map_err(|error| {
             // The first error is the one to report. The next call removes a directory that remains.
             let _ = remove_backup(&unfinished);
@@ -172,11 +172,11 @@ impl BackupDir {
         };
         self.remove_all(BackupState::Faulty)?;
         if !report.is_sound() {
-            let faulty = self.place(now, BackupState::Faulty);
+            let faulty = self.path_of(now, BackupState::Faulty);
             self.rename(unfinished, &faulty)?;
             return Err(report.into_error(faulty));
         }
-        self.rename(unfinished, &self.place(now, BackupState::Complete))?;
+        self.rename(unfinished, &self.path_of(now, BackupState::Complete))?;
         Ok(made)
     }
 
@@ -219,7 +219,7 @@ impl BackupDir {
 
     /// Removes a backup. Renames it first, so that a half-removed backup never counts as complete.
     fn remove(&self, stored: &StoredBackup) -> Result<(), MaintenanceError> {
-        let unfinished = self.place(stored.time, BackupState::Unfinished);
+        let unfinished = self.path_of(stored.time, BackupState::Unfinished);
         if unfinished != stored.path {
             self.rename(&stored.path, &unfinished)?;
         }
@@ -235,7 +235,7 @@ impl BackupDir {
             })
     }
 
-    fn place(&self, time: UnixMillis, state: BackupState) -> PathBuf {
+    fn path_of(&self, time: UnixMillis, state: BackupState) -> PathBuf {
         self.path.join(format!("{}{}", name_of(time), state.suffix()))
     }
 }
@@ -257,7 +257,7 @@ pub fn backups(directory: &Path) -> Result<Vec<StoredBackup>, MaintenanceError> 
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let named = entry.file_name().to_str().and_then(parse_name);
-            // The type is that of a link itself.
+            // `file_type` does not follow links, so a link to a directory is not a backup.
             if let Some((time, state)) = named
                 && entry.file_type()?.is_dir()
                 && let Some(bytes) = size_of_backup(&entry.path())?

@@ -29,17 +29,17 @@ pub struct Copied {
 pub async fn copy(
     data_dir: &Path,
     options: &PostgresOptions,
-    tell: &mut dyn FnMut(Progress),
+    report_progress: &mut dyn FnMut(Progress),
 ) -> Result<Copied, MaintenanceError> {
     // Runs before the lock is taken, because locking would create a missing directory.
     database_of(data_dir)?;
     let _locked = DataDir::open(data_dir)?;
-    let report = verify(data_dir, tell)?;
+    let report = verify(data_dir, report_progress)?;
     if !report.is_sound() {
         return Err(report.into_error(data_dir.to_owned()));
     }
     let rows = open(data_dir)?
-        .copy_to(options, &mut |copied| tell(Progress::Rows { copied }))
+        .copy_to(options, &mut |copied| report_progress(Progress::Rows { copied }))
         .await?;
     Ok(Copied {
         sessions: report.sessions,

@@ -175,14 +175,14 @@ pub enum Problem {
 ///
 /// # Errors
 /// See [`MaintenanceError`]: only errors that prevent the check from starting. Findings are in the report.
-pub fn verify(data_dir: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Report, MaintenanceError> {
+pub fn verify(data_dir: &Path, report_progress: &mut dyn FnMut(Progress)) -> Result<Report, MaintenanceError> {
     let log = open(data_dir)?;
-    tell(Progress::Pages);
+    report_progress(Progress::Pages);
     let mut report = Report {
         damage: log.page_faults().unwrap_or_else(|error| vec![error.to_string()]),
         ..Report::default()
     };
-    if let Err(error) = each_session(&log, &mut report, tell) {
+    if let Err(error) = each_session(&log, &mut report, report_progress) {
         report.damage.push(error.to_string());
     }
     Ok(report)
@@ -204,7 +204,11 @@ pub(super) fn verify_copy(directory: &Path, cancel: &CancellationToken) -> Resul
     Ok(report)
 }
 
-fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
+fn each_session(
+    log: &LogReader,
+    report: &mut Report,
+    report_progress: &mut dyn FnMut(Progress),
+) -> Result<(), ReadError> {
     let of = log.session_count()?;
     let mut after = None;
     loop {
@@ -215,7 +219,7 @@ fn each_session(log: &LogReader, report: &mut Report, tell: &mut dyn FnMut(Progr
             // The session may have been deleted in the meantime.
             if let Some(stored) = log.session(session)? {
                 check(report, &stored);
-                tell(Progress::Sessions {
+                report_progress(Progress::Sessions {
                     checked: report.sessions,
                     of: of.max(report.sessions),
                 });

@@ -32,11 +32,11 @@ pub const MAX_BATCH_BYTES: usize = 40 * 1024 * 1024;
 /// Maximum length of a transcript entry's text that a listing returns, in bytes. A longer text is read by its digest.
 pub const MAX_LISTED_TEXT_BYTES: usize = 16 * 1024;
 
-/// Maximum size of a thread's transcript, in bytes. Beyond it the oldest texts are dropped, those of tool results
+/// Maximum size of a thread's transcript, in bytes. Above this size the oldest texts are dropped, texts of tool results
 /// first.
 pub const MAX_TRANSCRIPT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Maximum number of entries of a thread's transcript. Beyond it the oldest entries are removed.
+/// Maximum number of entries of a thread's transcript. Above this number the oldest entries are removed.
 pub const MAX_TRANSCRIPT_ENTRIES: u64 = 100_000;
 
 /// Maximum number of texts that one append drops, so that it blocks the writer only briefly.

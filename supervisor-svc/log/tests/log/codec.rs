@@ -129,9 +129,9 @@ proptest! {
         damage in vec((any::<Index>(), any::<u8>()), 1..8),
     ) {
         let mut bytes = encode_record(session(1), &at(1, event)).unwrap().to_vec();
-        for (place, value) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+        for (index, value) in damage {
+            let index = index.index(bytes.len());
+            bytes[index] = value;
         }
         let bytes = Bytes::from(bytes);
         for end in 0..=bytes.len() {

@@ -123,12 +123,12 @@ fn test_directory() -> Option<PathBuf> {
 }
 
 /// Runs one test of this program in a subprocess. Runs the line `shell` first.
-fn run_in_subprocess(prefix: &[&str], shell: &str, test: &str, place: &Path) -> Output {
+fn run_in_subprocess(prefix: &[&str], shell: &str, test: &str, directory: &Path) -> Output {
     let mut words = prefix.iter().copied().chain(["env"]);
     let mut command = Command::new(words.next().unwrap());
     command
         .args(words)
-        .arg(format!("{PLACE}={}", place.display()))
+        .arg(format!("{PLACE}={}", directory.display()))
         .args(["sh", "-c", &format!("{shell} && exec \"$@\""), "sh"])
         .arg(env::current_exe().unwrap())
         .args(["--exact", &format!("faults::{test}"), "--nocapture"]);

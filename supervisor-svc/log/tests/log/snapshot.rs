@@ -325,9 +325,9 @@ proptest! {
     fn damaged_snapshot_does_not_panic(damage in vec((any::<Index>(), any::<u8>()), 1..8), end in any::<Index>()) {
         let session = full();
         let mut bytes = encode_snapshot(&session).to_vec();
-        for (place, value) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+        for (index, value) in damage {
+            let index = index.index(bytes.len());
+            bytes[index] = value;
         }
         let _ = read(&session, bytes.clone());
         let _ = read(&session, bytes[..end.index(bytes.len())].to_vec());

@@ -2,8 +2,8 @@
 
 use super::*;
 
-pub(super) async fn data_survives_reopening(place: Place) {
-    let store = place.open().await;
+pub(super) async fn data_survives_reopening(location: Location) {
+    let store = location.open().await;
     let log_id = store.log_id();
     let mut first = batch(session(1), 0, 3);
     first.contents = vec![Content {
@@ -20,7 +20,7 @@ pub(super) async fn data_survives_reopening(place: Place) {
     let position = Bytes::from_static(b"3");
     store.put_cursor(cursor(None), Some(position.clone())).await.unwrap();
 
-    let store = place.reopen(store).await;
+    let store = location.reopen(store).await;
     assert_eq!(store.log_id(), log_id);
     assert_eq!(read_all(&store, session(1)).await, stored(session(1), 3));
     let head = Head {
@@ -46,22 +46,25 @@ pub(super) async fn data_survives_reopening(place: Place) {
     store.append(next).await.unwrap();
 }
 
-pub(super) async fn dropped_store_flushes_accepted_writes(place: Place) {
-    let store = place.open().await;
+pub(super) async fn dropped_store_flushes_accepted_writes(location: Location) {
+    let store = location.open().await;
     created(&store, session(1), 1).await;
     let append = store.append(batch(session(1), 1, 1));
     // Polls the append once, which queues it. The test does not wait for the answer.
     assert!(futures::future::FutureExt::now_or_never(append).is_none_or(|answer| answer.is_ok()));
     drop(store);
-    assert_eq!(read_all(&place.open().await, session(1)).await, stored(session(1), 2));
+    assert_eq!(
+        read_all(&location.open().await, session(1)).await,
+        stored(session(1), 2)
+    );
 }
 
-pub(super) async fn changed_record_is_reported_as_corrupt(place: Place) {
-    let store = place.open().await;
+pub(super) async fn changed_record_is_reported_as_corrupt(location: Location) {
+    let store = location.open().await;
     created(&store, session(1), 3).await;
     created(&store, session(2), 1).await;
-    place.change("UPDATE records SET bytes = substr(bytes, 2) WHERE sequence = 2");
-    let store = place.reopen(store).await;
+    location.change("UPDATE records SET bytes = substr(bytes, 2) WHERE sequence = 2");
+    let store = location.reopen(store).await;
     let corrupt = ReadError::Corrupt {
         session: session(1),
         sequence: Sequence::new(2),
@@ -78,12 +81,12 @@ pub(super) async fn changed_record_is_reported_as_corrupt(place: Place) {
     assert_eq!(read_all(&store, session(2)).await, stored(session(2), 1));
 }
 
-pub(super) async fn missing_record_is_reported_as_corrupt(place: Place) {
-    let mut store = place.open().await;
+pub(super) async fn missing_record_is_reported_as_corrupt(location: Location) {
+    let mut store = location.open().await;
     created(&store, session(1), 3).await;
     for missing in [3, 2, 1] {
-        place.change(&format!("DELETE FROM records WHERE sequence = {missing}"));
-        store = place.reopen(store).await;
+        location.change(&format!("DELETE FROM records WHERE sequence = {missing}"));
+        store = location.reopen(store).await;
         let corrupt = ReadError::Corrupt {
             session: session(1),
             sequence: Sequence::new(missing),
@@ -92,8 +95,8 @@ pub(super) async fn missing_record_is_reported_as_corrupt(place: Place) {
     }
 }
 
-pub(super) async fn full_transcript_drops_oldest_results_first(place: Place) {
-    let store = place.open().await;
+pub(super) async fn full_transcript_drops_oldest_results_first(location: Location) {
+    let store = location.open().await;
     created(&store, session(1), 1).await;
     let large = Bytes::from(vec![b'x'; 1024 * 1024]);
     let kinds = [TranscriptKind::Message, TranscriptKind::ToolResult];
@@ -127,8 +130,8 @@ pub(super) async fn full_transcript_drops_oldest_results_first(place: Place) {
     assert_eq!(last - first.number + 1, limits::MAX_TRANSCRIPT_ENTRIES);
 }
 
-pub(super) async fn texts_beyond_session_limit_are_omitted(place: Place) {
-    let store = place.open().await;
+pub(super) async fn texts_beyond_session_limit_are_omitted(location: Location) {
+    let store = location.open().await;
     created(&store, session(1), 1).await;
     let room = 2 * b"header".len() as u64 + 4;
     for (number, text) in [(1, "1234"), (2, "5")] {
@@ -150,8 +153,8 @@ pub(super) async fn texts_beyond_session_limit_are_omitted(place: Place) {
     assert_eq!((left_out.size, &left_out.text, left_out.digest), (1, &None, None));
 }
 
-pub(super) async fn damage_outside_records_is_reported(place: Place) {
-    let store = place.open().await;
+pub(super) async fn damage_outside_records_is_reported(location: Location) {
+    let store = location.open().await;
     let mut first = batch(session(1), 0, 1);
     first.contents = vec![content(1, b"content")];
     first.requests = vec![request("a", "done", 90)];
@@ -165,9 +168,9 @@ pub(super) async fn damage_outside_records_is_reported(place: Place) {
         "UPDATE snapshots SET bytes = substr(bytes, 2)",
         "UPDATE requests SET expires = 91",
     ] {
-        place.change(change);
+        location.change(change);
     }
-    let store = place.reopen(store).await;
+    let store = location.reopen(store).await;
     let corrupt = |side| ReadError::CorruptSide {
         session: session(1),
         side,

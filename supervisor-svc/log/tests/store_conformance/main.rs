@@ -243,12 +243,12 @@ async fn opened(directory: &Path) -> Store {
 }
 
 /// The location of an engine's log.
-enum Place {
+enum Location {
     Directory(TempDir),
     Database(Database),
 }
 
-impl Place {
+impl Location {
     async fn open(&self) -> Store {
         match self {
             Self::Directory(directory) => opened(directory.path()).await,
@@ -276,12 +276,12 @@ fn change(directory: &Path, sql: &str) {
     connection.execute_batch(sql).unwrap();
 }
 
-async fn in_directory<F: Future<Output = ()>>(check: impl FnOnce(Place) -> F) {
-    check(Place::Directory(tempfile::tempdir().unwrap())).await;
+async fn in_directory<F: Future<Output = ()>>(check: impl FnOnce(Location) -> F) {
+    check(Location::Directory(tempfile::tempdir().unwrap())).await;
 }
 
-async fn in_database<F: Future<Output = ()>>(check: impl FnOnce(Place) -> F) {
-    check(Place::Database(Database::create())).await;
+async fn in_database<F: Future<Output = ()>>(check: impl FnOnce(Location) -> F) {
+    check(Location::Database(Database::create())).await;
 }
 
 /// Defines a test of each check in a module.

@@ -341,7 +341,7 @@ async fn add_entries(connection: &Connection, member: MemberId, batches: &[&Batc
     let additions = items(batches, |batch| &batch.entries).into_iter();
     let additions: Vec<_> = additions
         .map(|(session, (thread, entry))| Addition {
-            place: (session, *thread),
+            key: (session, *thread),
             source: None,
             entries: slice::from_ref(entry),
             session_bytes: u64::MAX,

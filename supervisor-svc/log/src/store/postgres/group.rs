@@ -110,7 +110,7 @@ async fn add_entries(
     let additions: Vec<_> = tasks
         .iter()
         .map(|task| Addition {
-            place: (task.work.source.session, task.work.source.thread),
+            key: (task.work.source.session, task.work.source.thread),
             source: Some(task.work.source),
             entries: &task.work.entries,
             session_bytes: task.work.session_bytes,

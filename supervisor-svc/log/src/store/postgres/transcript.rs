@@ -29,11 +29,11 @@ use crate::store::{
 };
 
 /// The key of a thread's transcript.
-type Place = (SessionId, ThreadId);
+type TranscriptKey = (SessionId, ThreadId);
 
 /// Entries to add to a transcript.
 pub(super) struct Addition<'a> {
-    pub(super) place: Place,
+    pub(super) key: TranscriptKey,
     /// The batch of a runner. `None` for entries of the supervisor.
     pub(super) source: Option<TranscriptSource>,
     pub(super) entries: &'a [NewEntry],
@@ -62,7 +62,7 @@ pub(super) async fn add(
     let mut results = Vec::with_capacity(additions.len());
     let mut changed = Vec::new();
     for addition in additions {
-        let (session, place) = (addition.place.0, addition.place);
+        let (session, key) = (addition.key.0, addition.key);
         let size = match sizes.get_mut(&session) {
             Some(Ok(size)) => size,
             Some(Err(fenced)) => {
@@ -74,7 +74,7 @@ pub(super) async fn add(
                 continue;
             }
         };
-        let head = heads.entry(place).or_default();
+        let head = heads.entry(key).or_default();
         if addition.source.is_some_and(|source| !head.advance(source)) {
             results.push(Ok(None));
             continue;
@@ -85,33 +85,33 @@ pub(super) async fn add(
             addition
                 .entries
                 .iter()
-                .map(|entry| (place, head.push(place, entry, most_bytes))),
+                .map(|entry| (key, head.push(key, entry, most_bytes))),
         );
         *size += head.bytes - before;
         results.push(Ok(Some(head.last)));
-        if !changed.contains(&place) {
-            changed.push(place);
+        if !changed.contains(&key) {
+            changed.push(key);
         }
     }
     if changed.is_empty() {
         return Ok(results);
     }
-    if changed.iter().filter_map(|place| heads.get(place)).any(is_full) {
+    if changed.iter().filter_map(|key| heads.get(key)).any(is_full) {
         insert(connection, &rows).await?;
         rows.clear();
-        for place in &changed {
-            let (Some(head), Some(Ok(size))) = (heads.get_mut(place), sizes.get_mut(&place.0)) else {
+        for key in &changed {
+            let (Some(head), Some(Ok(size))) = (heads.get_mut(key), sizes.get_mut(&key.0)) else {
                 continue;
             };
             let before = head.bytes;
-            remove_oldest(connection, *place, head).await?;
-            drop_texts(connection, *place, head).await?;
+            remove_oldest(connection, *key, head).await?;
+            drop_texts(connection, *key, head).await?;
             *size = size.saturating_sub(before - head.bytes);
         }
     }
     let changed: Vec<_> = changed
         .iter()
-        .filter_map(|place| Some((*place, *heads.get(place)?)))
+        .filter_map(|key| Some((*key, *heads.get(key)?)))
         .collect();
     // The statements are sent together.
     try_join!(
@@ -133,7 +133,7 @@ async fn sizes(
     member: MemberId,
     additions: &[Addition<'_>],
 ) -> Result<HashMap<SessionId, Result<u64, WriteError>>, SqlError> {
-    let sessions = uuids(additions, |addition| addition.place.0.as_uuid());
+    let sessions = uuids(additions, |addition| addition.key.0.as_uuid());
     let rows = connection
         .query(Statement::LockTranscriptSizes, &[&sessions, &member.as_uuid()])
         .await?;
@@ -153,9 +153,9 @@ async fn sizes(
 async fn heads(
     connection: &Connection,
     additions: &[Addition<'_>],
-) -> Result<HashMap<Place, TranscriptHead>, SqlError> {
-    let sessions = uuids(additions, |addition| addition.place.0.as_uuid());
-    let threads = uuids(additions, |addition| addition.place.1.as_uuid());
+) -> Result<HashMap<TranscriptKey, TranscriptHead>, SqlError> {
+    let sessions = uuids(additions, |addition| addition.key.0.as_uuid());
+    let threads = uuids(additions, |addition| addition.key.1.as_uuid());
     let rows = connection
         .query(Statement::TranscriptHeads, &[&sessions, &threads])
         .await?;
@@ -175,12 +175,12 @@ async fn heads(
         .collect()
 }
 
-async fn insert(connection: &Connection, rows: &[(Place, EntryRow<'_>)]) -> Result<(), SqlError> {
+async fn insert(connection: &Connection, rows: &[(TranscriptKey, EntryRow<'_>)]) -> Result<(), SqlError> {
     if rows.is_empty() {
         return Ok(());
     }
-    let sessions = uuids(rows, |(place, _)| place.0.as_uuid());
-    let threads = uuids(rows, |(place, _)| place.1.as_uuid());
+    let sessions = uuids(rows, |(key, _)| key.0.as_uuid());
+    let threads = uuids(rows, |(key, _)| key.1.as_uuid());
     let rows = || rows.iter().map(|(_, row)| row);
     let numbers: Vec<_> = rows().map(|row| integer(row.number)).collect();
     let kinds: Vec<_> = rows().map(|row| i16::from(row.kind)).collect();
@@ -204,9 +204,9 @@ async fn insert(connection: &Connection, rows: &[(Place, EntryRow<'_>)]) -> Resu
     Ok(())
 }
 
-async fn put_heads(connection: &Connection, changed: &[(Place, TranscriptHead)]) -> Result<(), SqlError> {
-    let sessions = uuids(changed, |(place, _)| place.0.as_uuid());
-    let threads = uuids(changed, |(place, _)| place.1.as_uuid());
+async fn put_heads(connection: &Connection, changed: &[(TranscriptKey, TranscriptHead)]) -> Result<(), SqlError> {
+    let sessions = uuids(changed, |(key, _)| key.0.as_uuid());
+    let threads = uuids(changed, |(key, _)| key.1.as_uuid());
     let column = |value: fn(&TranscriptHead) -> u64| -> Vec<i64> {
         changed.iter().map(|(_, head)| integer(value(head))).collect()
     };
@@ -244,12 +244,12 @@ async fn put_sizes(
 }
 
 /// Removes the oldest entries beyond the maximum number.
-async fn remove_oldest(connection: &Connection, place: Place, head: &mut TranscriptHead) -> Result<(), SqlError> {
+async fn remove_oldest(connection: &Connection, key: TranscriptKey, head: &mut TranscriptHead) -> Result<(), SqlError> {
     let first = (head.last + 1).saturating_sub(MAX_TRANSCRIPT_ENTRIES);
     if first <= head.first {
         return Ok(());
     }
-    let (session, thread) = (place.0.as_uuid(), place.1.as_uuid());
+    let (session, thread) = (key.0.as_uuid(), key.1.as_uuid());
     let removed = connection
         .query(Statement::DeleteOldestEntries, &[&session, &thread, &integer(first)])
         .await?;
@@ -260,15 +260,15 @@ async fn remove_oldest(connection: &Connection, place: Place, head: &mut Transcr
     Ok(())
 }
 
-/// Drops the oldest texts while the transcript is too large: those of tool results first.
-async fn drop_texts(connection: &Connection, place: Place, head: &mut TranscriptHead) -> Result<(), SqlError> {
+/// Drops the oldest texts while the transcript is too large, texts of tool results first.
+async fn drop_texts(connection: &Connection, key: TranscriptKey, head: &mut TranscriptHead) -> Result<(), SqlError> {
     if head.bytes > MAX_TRANSCRIPT_BYTES {
         let (results, after) = (TranscriptKind::ToolResult as i16, head.results_dropped);
-        head.results_dropped = drop_oldest(connection, place, head, results, after).await?;
+        head.results_dropped = drop_oldest(connection, key, head, results, after).await?;
     }
     if head.bytes > MAX_TRANSCRIPT_BYTES {
         let after = head.texts_dropped;
-        head.texts_dropped = drop_oldest(connection, place, head, 0, after).await?;
+        head.texts_dropped = drop_oldest(connection, key, head, 0, after).await?;
     }
     Ok(())
 }
@@ -277,12 +277,12 @@ async fn drop_texts(connection: &Connection, place: Place, head: &mut Transcript
 /// for all kinds.
 async fn drop_oldest(
     connection: &Connection,
-    place: Place,
+    key: TranscriptKey,
     head: &mut TranscriptHead,
     kind: i16,
     after: u64,
 ) -> Result<u64, SqlError> {
-    let (session, thread) = (place.0.as_uuid(), place.1.as_uuid());
+    let (session, thread) = (key.0.as_uuid(), key.1.as_uuid());
     let oldest = connection
         .query(
             Statement::OldestTexts,
@@ -296,7 +296,7 @@ async fn drop_oldest(
             break;
         }
         examined = number_at(row, 0)?;
-        let crc = checksum::transcript(place.0, place.1, examined, kind_at(row, 1)?, row.try_get(2)?, None);
+        let crc = checksum::transcript(key.0, key.1, examined, kind_at(row, 1)?, row.try_get(2)?, None);
         numbers.push(integer(examined));
         crcs.push(crc.cast_signed());
         head.bytes = head.bytes.saturating_sub(number_at(row, 3)?);

@@ -229,11 +229,11 @@ impl SessionLog<'_> {
         self.head
     }
 
-    /// Passes every stored record to `show`, in order.
+    /// Passes every stored record to `visit`, in order.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    pub fn each_record(&self, mut show: impl FnMut(RawRecord)) -> Result<(), ReadError> {
+    pub fn each_record(&self, mut visit: impl FnMut(RawRecord)) -> Result<(), ReadError> {
         let mut statement = self
             .transaction
             .prepare_cached("SELECT sequence, crc, bytes FROM records WHERE session = ?1 ORDER BY sequence")?;
@@ -242,7 +242,7 @@ impl SessionLog<'_> {
             let sequence = sequence_at(row, 0)?;
             let crc: u32 = row.get(1)?;
             let bytes = bytes_at(row, 2)?;
-            show(RawRecord {
+            visit(RawRecord {
                 sequence,
                 is_intact: crc == checksum::numbered(self.session, sequence, &bytes),
                 bytes,
@@ -251,11 +251,11 @@ impl SessionLog<'_> {
         Ok(())
     }
 
-    /// Passes every stored content to `show`.
+    /// Passes every stored content to `visit`.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
-    pub fn each_content(&self, mut show: impl FnMut(RawContent)) -> Result<(), ReadError> {
+    pub fn each_content(&self, mut visit: impl FnMut(RawContent)) -> Result<(), ReadError> {
         let mut statement = self
             .transaction
             .prepare_cached("SELECT digest, crc, bytes FROM contents WHERE session = ?1 ORDER BY digest")?;
@@ -264,7 +264,7 @@ impl SessionLog<'_> {
             let digest = Digest::from_bytes(row.get(0)?);
             let crc: u32 = row.get(1)?;
             let bytes = bytes_at(row, 2)?;
-            show(RawContent {
+            visit(RawContent {
                 digest,
                 is_intact: crc == checksum::content(self.session, digest, &bytes),
                 bytes,

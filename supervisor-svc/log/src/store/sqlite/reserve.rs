@@ -192,7 +192,7 @@ mod tests {
         let reserve = Reserve::of_database(&directory.path().join("log.db"));
         reserve.release();
         let path = directory.path().join(FILE);
-        fs::write(&path, "somebody else's").unwrap();
+        fs::write(&path, "another file").unwrap();
         reserve.release();
         assert!(path.exists());
     }

@@ -155,7 +155,7 @@ fn remove_oldest(
     Ok(())
 }
 
-/// Drops the oldest texts while the transcript is too large: those of tool results first.
+/// Drops the oldest texts while the transcript is too large, texts of tool results first.
 fn drop_texts(connection: &Connection, of: (SessionId, ThreadId), head: &mut TranscriptHead) -> Result<(), SqlError> {
     if head.bytes > MAX_TRANSCRIPT_BYTES {
         let (results, after) = (TranscriptKind::ToolResult as u8, head.results_dropped);

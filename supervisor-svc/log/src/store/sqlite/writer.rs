@@ -1,4 +1,4 @@
-//! The writer thread: it takes the ready writes, commits them as one group, and then answers them all.
+//! The writer thread. It takes all queued writes, commits them as one group, and then replies to their callers.
 
 use std::{
     sync::Arc,
