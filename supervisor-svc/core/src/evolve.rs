@@ -321,7 +321,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
         ThreadEvent::HandoffSent(handoff) => (Some(handoff.to), Body::Handoff(Arc::new((**handoff).clone()))),
         ThreadEvent::TurnEnded { .. } | ThreadEvent::Closed { .. } => {
             let Some(thread) = session.thread(id) else { return };
-            let told = Body::Settled {
+            let settled = Body::Settled {
                 child: id,
                 status: thread.status.clone(),
             };
@@ -329,7 +329,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
             let is_item = thread.spawned.item.is_some();
             (
                 thread.spawned.parent.filter(|_| !is_item && !session.is_closing(id)),
-                told,
+                settled,
             )
         }
         ThreadEvent::Spawned(_)
@@ -451,7 +451,7 @@ fn spawn(session: &mut Session, id: ThreadId, spawned: &Arc<Spawned>, recorded: 
     });
 }
 
-/// Appends the newest entry and removes the oldest entries above the limit.
+/// Appends an entry. Removes the oldest entry if there are more than `most` entries.
 fn push_bounded<T>(latest: &mut Vec<T>, newest: T, most: usize) {
     latest.push(newest);
     if latest.len() > most {
@@ -647,7 +647,7 @@ impl Thread {
         }
     }
 
-    /// Takes over the result request of the newest consumed input that has one.
+    /// Stores the result request of the newest consumed input that has one.
     fn request_result(&mut self, consumed: &Vector<Arc<PendingInput>>) {
         let requests = consumed.iter().rev();
         let newest = requests.filter_map(|input| Some((input, input.result_repairs?))).next();
@@ -660,7 +660,7 @@ impl Thread {
         }
     }
 
-    /// Clears the conditions of the turn in flight. They end with the turn, for any outcome.
+    /// Clears UNREACHABLE if the thread is not active, and STALLED if the stall has ended.
     fn end_conditions(&mut self, rule: &StallRule) {
         if !self.status.kind().is_active() {
             self.conditions.remove(&ConditionKind::Unreachable);

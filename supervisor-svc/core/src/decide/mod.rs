@@ -188,7 +188,7 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
 pub fn follow_ups(session: &Session) -> Vec<Event> {
     let stops = budget::enforce(session);
     if !stops.is_empty() {
-        // First, so that no turn starts in the append that stops it.
+        // The stops come first and alone, so that no turn starts in the append that stops it.
         return stops;
     }
     let mut events = approval::moot(session);

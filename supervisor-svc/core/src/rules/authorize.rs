@@ -89,7 +89,7 @@ pub fn decide(session: &Session, thread: &Thread, call: &ToolCall<'_>) -> ToolVe
         .flatten()
         .any(|name| is_gated(session, name));
     if needs_operator {
-        return by_operator(session.approvals.get(&call.approval).map(AsRef::as_ref));
+        return verdict_of_approval(session.approvals.get(&call.approval).map(AsRef::as_ref));
     }
     ToolVerdict::Allowed
 }
@@ -122,7 +122,7 @@ fn check_sandbox(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolC
         (Sandbox::ReadOnly, _) if call.confined => Ok(()),
         (Sandbox::ReadOnly, Effect::Writes) => Err(String::from("the thread is READ_ONLY; it may not write")),
         (Sandbox::ReadOnly, Effect::Executes | Effect::Unknown) => Err(format!(
-            "the thread is READ_ONLY, and nothing keeps \"{}\" from writing on this runner",
+            "the thread is READ_ONLY, and this runner cannot prevent \"{}\" from writing",
             call.tool
         )),
         (Sandbox::WorkspaceWrite, Effect::Writes) if call.paths.iter().any(|path| !is_below(path, workspace)) => {
@@ -149,7 +149,7 @@ fn check_mode(session: &Session, sandbox: Sandbox, effect: Effect, call: &ToolCa
         (Mode::Planning, Effect::Executes | Effect::Unknown) if call.docs_only => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) if call.confined && sandbox == Sandbox::ReadOnly => Ok(()),
         (Mode::Planning, Effect::Executes | Effect::Unknown) => Err(format!(
-            "{DOCS_ONLY}, and nothing keeps \"{}\" to that on this runner",
+            "{DOCS_ONLY}, and this runner cannot confine \"{}\" to docs/",
             call.tool
         )),
     }
@@ -163,12 +163,12 @@ fn check_paths(sandbox: Sandbox, effect: Effect, workspace: &str, call: &ToolCal
     }
     Err(format!(
         "the thread may write in its workspace \"{workspace}\" only; the call does not name the files that it writes, and \
-         nothing keeps \"{}\" to the workspace on this runner",
+         this runner cannot confine \"{}\" to the workspace",
         call.tool
     ))
 }
 
-fn by_operator(approval: Option<&Approval>) -> ToolVerdict {
+fn verdict_of_approval(approval: Option<&Approval>) -> ToolVerdict {
     let Some(approval) = approval else {
         return ToolVerdict::NeedsApproval;
     };

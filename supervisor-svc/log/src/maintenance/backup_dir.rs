@@ -166,7 +166,8 @@ impl BackupDir {
         self.check_space(&database_of(data_dir)?)?;
         let made = backup(data_dir, unfinished, cancel)?;
         let report = match verify_copy(unfinished, cancel) {
-            // Only the release that restores it can read its sessions. Its pages are checked.
+            // Only the release that wrote an older schema can read its sessions. The pages of the copy are checked
+            // anyway.
             Err(error) if error.is_outdated() => Report::default(),
             checked => checked?,
         };

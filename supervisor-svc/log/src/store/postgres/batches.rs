@@ -74,7 +74,7 @@ pub(super) async fn write(
             (false, Some(key), _) if !has_new_key(work) => existing(connection, key).await?,
             (false, key, _) => {
                 if key.is_some() {
-                    // The key was stored for a session that exists already.
+                    // The new key is stored, but its session already exists, so the key must be rolled back.
                     verdict = Verdict::Undo;
                 }
                 Err(rejection(work, head))
@@ -91,15 +91,15 @@ fn selected<'a>(tasks: &'a [&mut BatchTask], is_selected: impl Fn(&BatchTask) ->
 }
 
 /// Returns the error of a rejected batch. The writer of a session's first batch does not own the session yet.
-fn rejection(work: &BatchWrite, present: Option<&Present>) -> WriteError {
+fn rejection(work: &BatchWrite, present: Option<&CurrentHead>) -> WriteError {
     match present {
         None => WriteError::NotFound {
             session: work.batch.session,
         },
-        Some(&Present { epoch, is_owned, .. }) if work.is_append() && (epoch != work.batch.epoch || !is_owned) => {
+        Some(&CurrentHead { epoch, is_owned, .. }) if work.is_append() && (epoch != work.batch.epoch || !is_owned) => {
             WriteError::Fenced { current: epoch }
         }
-        Some(&Present { head, .. }) => WriteError::Mismatch { actual: head },
+        Some(&CurrentHead { head, .. }) => WriteError::Mismatch { actual: head },
     }
 }
 
@@ -196,7 +196,7 @@ async fn insert_sessions(
 }
 
 /// The head of a session, and whether this process owns it.
-struct Present {
+struct CurrentHead {
     head: Sequence,
     epoch: Epoch,
     is_owned: bool,
@@ -207,7 +207,7 @@ async fn heads(
     connection: &Connection,
     member: MemberId,
     batches: &[&Batch],
-) -> Result<HashMap<SessionId, Present>, SqlError> {
+) -> Result<HashMap<SessionId, CurrentHead>, SqlError> {
     if batches.is_empty() {
         return Ok(HashMap::new());
     }
@@ -216,7 +216,7 @@ async fn heads(
         .await?;
     rows.iter()
         .map(|row| {
-            let present = Present {
+            let present = CurrentHead {
                 head: sequence_at(row, 1)?,
                 epoch: Epoch::new(number_at(row, 2)?),
                 is_owned: is_owned_at(row, 3)?,
