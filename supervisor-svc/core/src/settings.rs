@@ -89,10 +89,10 @@ pub enum PromptLog {
 /// The action for an approval without a decision in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalTimeoutAction {
-    /// It is denied.
+    /// The approval is denied.
     #[default]
     Deny,
-    /// It waits until it is decided.
+    /// The approval waits until it is decided.
     Keep,
 }
 

@@ -39,12 +39,12 @@ pub fn is_needed(session: &Session, asking: &Thread, method: &str) -> bool {
     must_ask(session, asking) || gated_tool(session, method).is_some()
 }
 
-/// Returns whether the thread is barred from resuming others. A resume cannot wait for an approval, so it would bypass
+/// Returns whether the thread must not resume other threads. A resume cannot wait for an approval, so it would bypass
 /// the approval of the spawn. If an operator approves every resume call, nothing is bypassed.
 #[must_use]
 pub fn forbids_resume(session: &Session, asking: &Thread) -> bool {
-    let goes_around = gated_tool(session, "SpawnAgent").is_some() && gated_tool(session, "ResumeAgent").is_none();
-    must_ask(session, asking) || goes_around
+    let bypasses_approval = gated_tool(session, "SpawnAgent").is_some() && gated_tool(session, "ResumeAgent").is_none();
+    must_ask(session, asking) || bypasses_approval
 }
 
 /// Returns whether the thread's template requires approvals. Graph template threads require them, except orchestrators

@@ -15,7 +15,8 @@ pub const MAX_DECIDED: usize = 1_000;
 pub struct Approval {
     /// Its id.
     pub id: ApprovalId,
-    /// The thread that the approval concerns: the thread to spawn, or the thread that requests the edge or tool call.
+    /// The thread that the approval concerns: the thread to spawn, the thread that requests the edge or tool call, or
+    /// the parent of a group's items.
     pub thread: ThreadId,
     /// The kind of the request.
     pub kind: ApprovalKind,

@@ -19,15 +19,15 @@ use crate::{
 /// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemState {
-    /// It waits for its turn.
+    /// The item was not started yet.
     Pending,
-    /// Its thread exists.
+    /// The item has a thread.
     Running,
-    /// It ended.
+    /// The item succeeded.
     Succeeded,
     /// Its last attempt failed, and no retry was left.
     Failed,
-    /// It was cancelled, before or after it started.
+    /// The item was cancelled, before or after it started.
     Cancelled,
 }
 

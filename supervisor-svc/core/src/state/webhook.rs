@@ -1,4 +1,4 @@
-//! Where the delivery of notifications to a webhook starts.
+//! The start of the delivery of notifications to a webhook.
 
 use crate::ids::Sequence;
 

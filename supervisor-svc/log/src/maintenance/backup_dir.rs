@@ -41,9 +41,9 @@ pub struct BackupDir {
 /// The state of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupState {
-    /// It can be restored.
+    /// The backup can be restored.
     Complete,
-    /// It is being made, or was interrupted.
+    /// The backup is being made, or was interrupted.
     Unfinished,
     /// Sessions in it are damaged, as in the log that was copied.
     Faulty,
@@ -305,7 +305,7 @@ fn size_of_backup(directory: &Path) -> io::Result<Option<u64>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // With a suffix: temporary files of the engine and of the keys' writer.
+        // Names with a suffix are temporary files of the engine, or of the writer of the keys.
         let is_known = [DATABASE, KEYS_FILE]
             .iter()
             .any(|known| name.trim_start_matches('.').starts_with(known));

@@ -23,7 +23,7 @@ pub type RequestHash = [u8; 32];
 /// A record to append: at most [`MAX_RECORD_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRecord {
-    /// Its number: one more than the record's before it, or than the expected head.
+    /// Its number: the previous record's number + 1. The first record has the expected head + 1.
     pub sequence: Sequence,
     /// Encoded content, opaque to the store.
     pub bytes: Bytes,

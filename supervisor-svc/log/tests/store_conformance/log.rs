@@ -111,7 +111,7 @@ pub(super) async fn keys_may_have_any_character(store: Store) {
     let mut answered = batch(session(1), 1, 0);
     let ids = ["", "\0", STATEMENT, "A", "a", "a\0b", "\u{e9}"];
     answered.requests = ids.iter().rev().map(|id| request(id, "first", 50)).collect();
-    // Of two requests with one key in a batch, the last one counts.
+    // If a batch has two requests with one key, the last one is stored.
     answered.requests.push(request("a", "second", 60));
     store.append(answered).await.unwrap();
     let found = store.requests(session(1), None, 10).await.unwrap();

@@ -46,7 +46,8 @@ pub(super) async fn rotate_keys(options: &PostgresOptions, keep: RetiredKeys) ->
     Ok(keys)
 }
 
-/// Returns the name of a member that beats. A killed member stays in the table until another one starts.
+/// Returns the name of a running member: a member whose beats increase. A killed member stays in the table until
+/// another one starts.
 async fn running_member(connection: &Connection) -> Result<Option<String>, PostgresError> {
     let before: HashMap<_, _> = members(connection)
         .await?

@@ -171,7 +171,8 @@ impl Lane {
         stop
     }
 
-    /// Commits jobs in one transaction, with retries. Returns `None` if one of them prevents that.
+    /// Commits jobs in one transaction, with retries. Returns `None` if the transaction was rolled back because of one
+    /// job.
     async fn commit_together(&mut self, jobs: &mut [Job]) -> Option<Ending> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;

@@ -69,7 +69,7 @@ impl Readers {
                 .await
                 .map_err(|error| ReadError::Engine(error.to_string()))?,
         };
-        // It returns to the pool even if the caller stops waiting; the rest of the results is then ignored.
+        // The connection returns to the pool even if the caller stops waiting. The remaining results are then ignored.
         let connection = guard(connection, |connection| {
             if !connection.is_closed() {
                 self.idle().push(connection);
