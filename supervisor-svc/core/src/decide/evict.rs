@@ -29,7 +29,7 @@ pub(super) fn evict_for_child(session: &Session, parent: ThreadId, now: UnixMill
         .filter(|thread| thread.id != parent && is_dispensable(session, thread))
         .collect();
     if dispensable.len() < excess {
-        return Err(limits::no_room(session));
+        return Err(limits::open_limit_reached(session));
     }
     dispensable.sort_by_key(|thread| thread.status_sequence);
     let reason = format!(

@@ -135,7 +135,7 @@ pub fn open_excess(session: &Session) -> usize {
 
 /// Returns the rejection at the limit of open threads when no thread can be evicted.
 #[must_use]
-pub fn no_room(session: &Session) -> Rejection {
+pub fn open_limit_reached(session: &Session) -> Rejection {
     Rejection::OpenLimit {
         what: "open agent thread",
         max: session.settings.limits.max_open_threads,

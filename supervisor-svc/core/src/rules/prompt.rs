@@ -245,7 +245,7 @@ fn mail(session: &Session, thread: &Thread, texts: &BTreeMap<Sequence, HandoffTe
             Body::Settled { child, status } => {
                 let word = last_word(status);
                 let colon = if word.is_empty() { "" } else { ": " };
-                let mut entry = format!("{} is {}{colon}{word}", named(session, *child), status.kind());
+                let mut entry = format!("{} is {}{colon}{word}", name_with_id(session, *child), status.kind());
                 if let Some((_, question)) = session.thread(*child).and_then(question) {
                     let _ = write!(entry, "\nasks you: {question}");
                 }
@@ -266,7 +266,7 @@ fn question(thread: &Arc<Thread>) -> Option<&(UnixMillis, String)> {
 }
 
 fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> String {
-    let mut entry = format!("from {}", named(session, handoff.from));
+    let mut entry = format!("from {}", name_with_id(session, handoff.from));
     if let Some((ok, reason)) = &handoff.verdict {
         entry.push_str(if *ok { "; ok" } else { "; not ok" });
         if !reason.is_empty() {
@@ -280,7 +280,7 @@ fn handoff(session: &Session, handoff: &Handoff, text: Option<&HandoffText>) -> 
     };
     let _ = write!(entry, "; response={expected}");
     if let Some(reply_to) = handoff.reply_to {
-        let _ = write!(entry, " to {}", named(session, reply_to));
+        let _ = write!(entry, " to {}", name_with_id(session, reply_to));
     }
     if !handoff.context_ref.is_empty() {
         let _ = write!(entry, "; context={}", handoff.context_ref);
@@ -317,7 +317,7 @@ fn last_word(status: &Status) -> &str {
     }
 }
 
-fn named(session: &Session, id: ThreadId) -> String {
+fn name_with_id(session: &Session, id: ThreadId) -> String {
     match session.thread(id) {
         Some(thread) => format!("{} ({id})", thread.display_name()),
         None => id.to_string(),

@@ -204,8 +204,8 @@ impl Session {
         let thread = self
             .thread(id)
             .filter(|thread| thread.status.kind() == StatusKind::Queued)?;
-        let place = self.queued().position(|queued| queued == thread.id)?;
-        u32::try_from(place + 1).ok()
+        let position = self.queued().position(|queued| queued == thread.id)?;
+        u32::try_from(position + 1).ok()
     }
 
     /// Returns the threads in PENDING_INIT, which have a pending placement or turn.
@@ -482,11 +482,11 @@ impl Session {
         }
         self.item_threads += usize::from(thread.spawned.item.is_some());
         self.order.insert(thread.spawn_sequence, id);
-        let place = IndexKeys::of(&thread, self.settings.slot_release);
-        if place.has_alias {
+        let keys = IndexKeys::of(&thread, self.settings.slot_release);
+        if keys.has_alias {
             self.aliases.insert(thread.spawned.alias.to_lowercase(), id);
         }
-        self.move_thread(id, &IndexKeys::default(), &place);
+        self.move_thread(id, &IndexKeys::default(), &keys);
         self.threads.insert(id, Arc::new(thread));
     }
 

@@ -102,15 +102,15 @@ pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) ->
     if snapshot.sequence != sequence.get() {
         return Err(malformed(format!("the snapshot is of sequence {}", snapshot.sequence)));
     }
-    let kept = required(snapshot.session, "the session")?;
-    let of: SessionId = stored_text(&kept.session_id, "the session's id")?;
+    let stored = required(snapshot.session, "the session")?;
+    let of: SessionId = stored_text(&stored.session_id, "the session's id")?;
     if of != session {
         return Err(malformed(format!("the snapshot belongs to session {of}")));
     }
-    let created = stored_time(kept.create_time, "the session's creation")?;
-    let updated = stored_time(kept.update_time, "the session's last change")?;
-    let (paused, closed) = (kept.paused, kept.closed);
-    let settings = stored_settings(kept, stored_private(snapshot.private))?;
+    let created = stored_time(stored.create_time, "the session's creation")?;
+    let updated = stored_time(stored.update_time, "the session's last change")?;
+    let (paused, closed) = (stored.paused, stored.closed);
+    let settings = stored_settings(stored, stored_private(snapshot.private))?;
     let rows = Rows {
         policies: convert_all(snapshot.policies, policy::from_proto)?,
         roles: convert_all(snapshot.roles, |mut role| spawned::stored_role(&mut role).map(Arc::new))?,

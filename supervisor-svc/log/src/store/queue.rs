@@ -50,17 +50,17 @@ pub(super) struct Reply<T> {
     weight: usize,
     sender: oneshot::Sender<Result<T, WriteError>>,
     /// Queue capacity, released when the write is answered.
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<T> Reply<T> {
     /// Creates a reply, and the receiver of its result.
-    pub(super) fn new(weight: usize, room: OwnedSemaphorePermit) -> (Self, Outcome<T>) {
+    pub(super) fn new(weight: usize, permit: OwnedSemaphorePermit) -> (Self, Outcome<T>) {
         let (sender, outcome) = oneshot::channel();
         let reply = Self {
             weight,
             sender,
-            _room: room,
+            _permit: permit,
         };
         (reply, outcome)
     }
@@ -91,7 +91,7 @@ pub(super) type Outcome<T> = oneshot::Receiver<Result<T, WriteError>>;
 /// The sending end of a writer's queue.
 pub(super) struct Queue<J> {
     messages: mpsc::Sender<Message<J>>,
-    room: Arc<Semaphore>,
+    capacity: Arc<Semaphore>,
     closed: Arc<AtomicBool>,
 }
 
@@ -104,17 +104,17 @@ pub(super) struct Inbox<J> {
 }
 
 /// Returns the capacity of a store's queues, in bytes.
-pub(super) fn room() -> Arc<Semaphore> {
+pub(super) fn capacity() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MAX_QUEUE_BYTES))
 }
 
 /// Creates a queue. The queues of one store share their capacity.
-pub(super) fn channel<J>(room: Arc<Semaphore>) -> (Queue<J>, Inbox<J>) {
+pub(super) fn channel<J>(capacity: Arc<Semaphore>) -> (Queue<J>, Inbox<J>) {
     let (sender, receiver) = mpsc::channel(MAX_QUEUE_JOBS);
     let closed = Arc::new(AtomicBool::new(false));
     let queue = Queue {
         messages: sender,
-        room,
+        capacity,
         closed: Arc::clone(&closed),
     };
     let inbox = Inbox {
@@ -136,10 +136,10 @@ impl<J> Queue<J> {
         job: impl FnOnce(Reply<T>) -> J,
     ) -> Result<Outcome<T>, WriteError> {
         let permits = u32::try_from(weight.clamp(1, MAX_QUEUE_BYTES)).unwrap_or(u32::MAX);
-        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(permits).await else {
+        let Ok(permit) = Arc::clone(&self.capacity).acquire_many_owned(permits).await else {
             return Err(self.closed_error());
         };
-        let (reply, outcome) = Reply::new(weight, room);
+        let (reply, outcome) = Reply::new(weight, permit);
         if self.messages.send(Message::Work(job(reply))).await.is_err() {
             return Err(self.closed_error());
         }

@@ -179,14 +179,14 @@ fn mode(path: &Path) -> u32 {
 #[tokio::test]
 async fn sound_log_is_verified_next_to_its_writer() {
     let (directory, store) = sound().await;
-    let mut told = Vec::new();
-    let report = maintenance::verify(directory.path(), &mut |progress| told.push(progress)).unwrap();
+    let mut reported = Vec::new();
+    let report = maintenance::verify(directory.path(), &mut |progress| reported.push(progress)).unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!((report.sessions, report.events, report.contents), (1, 3, 1));
     let records = store.read(session(), Sequence::ZERO, 10).await.unwrap();
     let bytes: usize = records.iter().map(|record| record.bytes.len()).sum();
     assert_eq!(report.bytes, (bytes + "find it".len()) as u64);
-    assert_eq!(told, [Progress::Pages, Progress::Sessions { checked: 1, of: 1 }]);
+    assert_eq!(reported, [Progress::Pages, Progress::Sessions { checked: 1, of: 1 }]);
 }
 
 #[tokio::test]

@@ -197,7 +197,7 @@ fn restored_mail_shares_the_childs_status() {
     }
     let restored = read(&session, encode_snapshot(&session)).unwrap();
     let root = restored.thread(thread(ROOT)).unwrap();
-    let told = root.mail.letters().find_map(|letter| match &letter.body {
+    let letter_status = root.mail.letters().find_map(|letter| match &letter.body {
         Body::Settled {
             child,
             status: Status::Settled(settled),
@@ -207,7 +207,7 @@ fn restored_mail_shares_the_childs_status() {
     let Status::Settled(settled) = &restored.thread(thread(CHILD)).unwrap().status else {
         panic!("it is settled");
     };
-    assert!(Arc::ptr_eq(told.unwrap(), settled));
+    assert!(Arc::ptr_eq(letter_status.unwrap(), settled));
 }
 
 #[test]

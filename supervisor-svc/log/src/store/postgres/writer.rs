@@ -39,8 +39,9 @@ impl Writer {
     /// # Errors
     /// See [`OpenError`].
     pub(super) async fn start(options: Arc<PostgresOptions>, member: MemberId) -> Result<Self, OpenError> {
-        let (shared, room) = (Arc::<Shared>::default(), queue::room());
-        let (queues, inboxes): (Vec<_>, Vec<_>) = (0..WRITER_LANES).map(|_| queue::channel(Arc::clone(&room))).unzip();
+        let (shared, capacity) = (Arc::<Shared>::default(), queue::capacity());
+        let (queues, inboxes): (Vec<_>, Vec<_>) =
+            (0..WRITER_LANES).map(|_| queue::channel(Arc::clone(&capacity))).unzip();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (opened, is_open) = oneshot::channel::<Result<(), PostgresError>>();
         let of_lanes = Arc::clone(&shared);

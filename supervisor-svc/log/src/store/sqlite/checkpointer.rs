@@ -83,7 +83,7 @@ type Waiter = Option<SyncSender<()>>;
 
 /// The handle of the checkpoint thread, which ends when the handle is dropped.
 pub(super) struct Checkpointer {
-    asks: SyncSender<Waiter>,
+    requests: SyncSender<Waiter>,
     thread: JoinHandle<()>,
     failed: Arc<OnceLock<WriteError>>,
 }
@@ -94,13 +94,17 @@ impl Checkpointer {
     /// # Errors
     /// The operating system's error if the thread cannot be started.
     pub(super) fn start(connection: Connection) -> io::Result<Self> {
-        let (asks, inbox) = mpsc::sync_channel(1);
+        let (requests, inbox) = mpsc::sync_channel(1);
         let failed = Arc::new(OnceLock::new());
         let verdict = Arc::clone(&failed);
         let thread = thread::Builder::new()
             .name("store-log".to_owned())
             .spawn(move || run(&connection, &inbox, &verdict))?;
-        Ok(Self { asks, thread, failed })
+        Ok(Self {
+            requests,
+            thread,
+            failed,
+        })
     }
 
     /// Performs the required action. Waits until it is done only for [`Duty::Finish`].
@@ -108,10 +112,10 @@ impl Checkpointer {
         match duty {
             Duty::None => {}
             // If the channel is full, a checkpoint is already requested.
-            Duty::Move => drop(self.asks.try_send(None)),
+            Duty::Move => drop(self.requests.try_send(None)),
             Duty::Finish => {
                 let (done, ended) = mpsc::sync_channel(1);
-                if self.asks.send(Some(done)).is_ok() {
+                if self.requests.send(Some(done)).is_ok() {
                     // An error means that the checkpoint failed. The verdict reports it.
                     let _ = ended.recv();
                 }
@@ -130,8 +134,12 @@ impl Checkpointer {
     /// # Errors
     /// See [`Self::failure`]. After an error, there must be no other checkpoint.
     pub(super) fn end(self) -> Result<(), WriteError> {
-        let Self { asks, thread, failed } = self;
-        drop(asks);
+        let Self {
+            requests,
+            thread,
+            failed,
+        } = self;
+        drop(requests);
         thread.join().map_err(|_| broken())?;
         failed.get().cloned().map_or(Ok(()), Err)
     }

@@ -255,8 +255,8 @@ mod tests {
     where
         F: Fn(&Connection) -> Result<u64, Failure> + Send + 'static,
     {
-        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let (reply, answer) = Reply::new(1, room);
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (reply, answer) = Reply::new(1, permit);
         (Box::new(Task::new(work, reply)), answer)
     }
 

@@ -19,7 +19,7 @@ use crate::store::{
 };
 
 /// Size of a memory block that records share, in bytes.
-const ROOM_BYTES: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 64 * 1024;
 
 impl From<SqlError> for ReadError {
     fn from(error: SqlError) -> Self {
@@ -117,18 +117,18 @@ pub(super) fn records(
     )?;
     let mut rows = statement.query(params![blob(session.as_uuid()), integer(after.get()), page(wanted)])?;
     // Records share memory blocks of bounded size, so retaining one record retains at most one block.
-    let mut room = BytesMut::new();
+    let mut block = BytesMut::new();
     let mut expected = after.next();
     while let Some(row) = rows.next()? {
         let sequence = sequence_at(row, 0)?;
         let crc: u32 = row.get(1)?;
         let stored = row.get_ref(2)?.as_blob().map_err(SqlError::from)?;
-        if room.capacity() < stored.len() {
+        if block.capacity() < stored.len() {
             let left = wanted.saturating_sub(records.len());
-            room.reserve(stored.len().max(ROOM_BYTES.min(stored.len() * left)));
+            block.reserve(stored.len().max(BLOCK_BYTES.min(stored.len() * left)));
         }
-        room.extend_from_slice(stored);
-        let bytes = room.split().freeze();
+        block.extend_from_slice(stored);
+        let bytes = block.split().freeze();
         if sequence != expected || crc != checksum::numbered(session, sequence, &bytes) {
             return Err(ReadError::Corrupt {
                 session,

@@ -36,7 +36,7 @@ impl Writer {
         checkpointer: Checkpointer,
         reserve: Arc<Reserve>,
     ) -> std::io::Result<Self> {
-        let (queue, inbox) = queue::channel(queue::room());
+        let (queue, inbox) = queue::channel(queue::capacity());
         let worker = Worker {
             connection,
             checkpointer,
