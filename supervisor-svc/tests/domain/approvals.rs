@@ -366,7 +366,9 @@ fn thread_awaiting_approval_rejects_all_commands() {
     ] {
         assert_eq!(
             world.rejection(&command),
-            format!("agent with id {id} waits for an operator's approval; its token becomes valid when the approval is granted")
+            format!(
+                "agent with id {id} waits for an operator's approval; its token becomes valid when the approval is granted"
+            )
         );
     }
     let spawn = world.wanted(id);
