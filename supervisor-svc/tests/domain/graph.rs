@@ -176,9 +176,7 @@ fn the_edge_of_the_tree_goes_with_its_child() {
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
         world.rejection(&disconnect(operator(), id)),
-        format!(
-            "edge {id} connects agent {a} to its parent; it cannot be deleted, and ends when the agent is closed"
-        )
+        format!("edge {id} connects agent {a} to its parent; it cannot be deleted, and ends when the agent is closed")
     );
     world.close(a);
     assert_eq!(graph::edge(&world.session, id), None);
