@@ -45,7 +45,7 @@ pub use self::{
     store_options::StoreOptions,
 };
 
-/// Parses the flags of `A` as a program does that has no others.
+/// Parses arguments as a program that has only the flags of `A`.
 #[cfg(test)]
 fn parse_flags<A: clap::Args>(arguments: &[&str]) -> Result<A, clap::Error> {
     let command = A::augment_args(clap::Command::new("program"));

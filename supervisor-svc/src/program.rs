@@ -1,4 +1,4 @@
-//! The supervisor as a program of its own. It runs no agents: runners attach to it.
+//! The supervisor as a separate program. It runs no agents: runners attach to it.
 
 use std::path::PathBuf;
 
@@ -96,7 +96,7 @@ impl AsRef<ServiceOptions> for Options {
 ///
 /// # Errors
 ///
-/// One sentence about the missing resource.
+/// A sentence that names the missing resource.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_of_identities_wins_over_insecure() {
+    fn identity_provider_overrides_insecure() {
         assert_eq!(trust(false, false, true), Trust::Everybody);
         assert_eq!(trust(false, true, true), Trust::Loopback);
         assert_eq!(trust(true, true, true), Trust::Nobody);

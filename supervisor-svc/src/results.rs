@@ -1,4 +1,4 @@
-//! Results that an input asks for: the bounds of their schemas, and the check of documents against them.
+//! Results that an input requests: the bounds of their schemas, and the check of documents against them.
 //!
 //! A schema comes from a client or an agent, so its cost is bounded before it is compiled: it cannot refer to another
 //! document, and with all references expanded it has at most [`MAX_EXPANDED`] objects. A recursive schema has no such

@@ -8,7 +8,7 @@ use prost::{
 };
 use prost_types::FileDescriptorSet;
 
-/// A text that many requests have.
+/// A text field that many requests have.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     RequestId,
@@ -106,7 +106,7 @@ mod tests {
         compressed[0] = 1;
         assert_eq!(find(Field::RequestId, SPAWN, &compressed), None);
         for cut in 0..body(&request).len() {
-            // It does not panic.
+            // A truncated message must not cause a panic.
             find(Field::SessionId, SPAWN, &body(&request)[..cut]);
         }
         let get = GetSessionRequest {

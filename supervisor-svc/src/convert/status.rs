@@ -21,7 +21,7 @@ use crate::{
 
 const THREAD: &str = "troupe.supervisor.v1.Thread";
 
-/// The error of a rejection.
+/// Returns the error of a rejection.
 #[must_use]
 pub fn fault(rejection: &Rejection) -> Fault {
     let text = rejection.to_string();

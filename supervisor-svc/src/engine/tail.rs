@@ -27,7 +27,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Begins after the event of that number.
+    /// Creates a reader that begins after the event with the given number.
     pub fn after(store: Arc<dyn EventStore>, handle: Handle, position: Sequence) -> Self {
         // Subscribes before the state is read, so that no event is missed between the two.
         let feed = handle.follow();

@@ -235,7 +235,7 @@ impl RegistryClient {
             clock,
             unanswered: counter(
                 "troupe.registry.unanswered",
-                "Questions that the registry did not answer",
+                "Requests that the registry did not answer",
             ),
         }
     }
@@ -505,7 +505,7 @@ impl RegistryClient {
         // now.
         if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
-            sleep(self.clock.part_of(longest)).await;
+            sleep(self.clock.random_part(longest)).await;
             answer = attempt(place).await;
         }
         answer.map(Response::into_inner)
