@@ -187,7 +187,7 @@ impl<'s> Expansion<'s> {
         let target = pointer.and_then(|pointer| self.root.pointer(pointer));
         target.ok_or_else(|| {
             format!(
-                "the reference \"{}\" names nothing in it; only references such as \"#/$defs/NAME\" are supported",
+                "the reference \"{}\" names no part of the schema; only references such as \"#/$defs/NAME\" are supported",
                 truncate(reference, ERROR_BYTES)
             )
         })
@@ -355,9 +355,12 @@ mod tests {
             ),
             (json!({"properties": {"child": {"$ref": "#"}}}), "it refers to itself"),
             (json!({"properties": {"default": {"$ref": "#"}}}), "it refers to itself"),
-            (json!({"$ref": "https://example.com/s.json"}), "names nothing in it"),
-            (json!({"$ref": "other.json"}), "names nothing in it"),
-            (json!({"$ref": "#/$defs/none"}), "names nothing in it"),
+            (
+                json!({"$ref": "https://example.com/s.json"}),
+                "names no part of the schema",
+            ),
+            (json!({"$ref": "other.json"}), "names no part of the schema"),
+            (json!({"$ref": "#/$defs/none"}), "names no part of the schema"),
             (json!({"$dynamicRef": "#x"}), "\"$dynamicRef\" is not supported"),
             (json!({"not": {"$id": "https://example.com/x"}}), "\"$id\" is supported"),
             (

@@ -84,8 +84,8 @@ impl Transcripts {
         }
     }
 
-    /// Stores a batch of a client. Returns the number of the last entry; `None` if nothing was stored, because the batch is
-    /// an old one or has no entries.
+    /// Stores a batch of a client. Returns the number of the last entry; `None` if nothing was stored, because the
+    /// batch is an old one or has no entries.
     ///
     /// # Errors
     /// See [`PendingEntries::durable`].

@@ -106,7 +106,8 @@ struct Shared {
 }
 
 impl Cluster {
-    /// Creates a member that has not joined. `token` is the secret of the cluster, and `methods` are those of the service.
+    /// Creates a member that has not joined. `token` is the secret of the cluster, and `methods` are those of the
+    /// service.
     pub fn new(
         directory: Directory,
         hub: RunnerHub,

@@ -32,8 +32,8 @@ const PING_ANSWER: Duration = Duration::from_secs(2);
 /// Flow control window of a connection and of each of its streams, in bytes.
 const WINDOW: u32 = 1024 * 1024;
 
-/// Creates the channel to another member from the member's address. A channel connects when it is first needed, and again
-/// when the connection is lost. Cheap to clone.
+/// Creates the channel to another member from the member's address. A channel connects when it is first needed, and
+/// again when the connection is lost. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerConnector(Arc<Connect>);
 
@@ -112,8 +112,8 @@ impl Peers {
         Some(channel)
     }
 
-    /// Returns the stream for short calls to a member. Opens it if it is not open. Returns `None` if the member's address is
-    /// invalid.
+    /// Returns the stream for short calls to a member. Opens it if it is not open. Returns `None` if the member's
+    /// address is invalid.
     pub fn link(&self, member: &Member) -> Option<Link> {
         let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
         if let Some(link) = link(&lock(&self.open)) {

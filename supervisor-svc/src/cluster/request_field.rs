@@ -54,8 +54,8 @@ fn numbers(field: Field) -> Option<Numbers> {
     Some(numbers)
 }
 
-/// Returns the text of a field; `None` if it is missing, empty, or cannot be found. `message` is the body of the call: a
-/// header of five bytes and the encoded request.
+/// Returns the text of a field; `None` if it is missing, empty, or cannot be found. `message` is the body of the call:
+/// a header of five bytes and the encoded request.
 pub(super) fn find<'message>(field: Field, method: &str, message: &'message [u8]) -> Option<&'message str> {
     let numbers = match field {
         Field::RequestId => &REQUEST_IDS,

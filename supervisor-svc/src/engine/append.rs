@@ -249,9 +249,9 @@ impl AppendBuilder {
     }
 
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
-    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result, the
-    /// input of a repair turn and the table of a group are always stored: they are needed, and few can follow, because
-    /// further input is rejected.
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result,
+    /// the input of a repair turn and the table of a group are always stored: they are needed, and few can follow,
+    /// because further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.pending.quota.check(contents) else {
             return Ok(true);

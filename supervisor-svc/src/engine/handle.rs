@@ -24,7 +24,8 @@ use crate::{
 /// The maximum number of waiting messages per class. Beyond it, senders wait.
 pub(super) const MAILBOX: usize = 1_024;
 
-/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible. Cheap to clone.
+/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible. Cheap to
+/// clone.
 ///
 /// All handles to one actor share their parts. If a handle is the only owner of its parts, no other handle can still
 /// send a message.
@@ -282,8 +283,8 @@ impl Handle {
     /// their command; other requests are recognised when their command is executed.
     ///
     /// # Errors
-    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused), [`Failure::Elsewhere`], or the
-    /// store's error.
+    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused), [`Failure::Elsewhere`], or
+    /// the store's error.
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));

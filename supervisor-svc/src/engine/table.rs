@@ -107,8 +107,8 @@ impl ActorTable {
         }
     }
 
-    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and the
-    /// removal happen under one lock, so no caller can look the session up in between.
+    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and
+    /// the removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
         let mut entries = lock(&self.entries);
         if !is_entry_of(entries.get(&handle.id()), handle) {

@@ -228,8 +228,8 @@ impl Drop for Watching {
 }
 
 /// Registers gauges that are computed whenever the metrics are read: sessions in memory with their threads, slots and
-/// approvals, the runners, and the size of the log, if it is a file in `data_dir`. Each reading inspects every session in
-/// memory.
+/// approvals, the runners, and the size of the log, if it is a file in `data_dir`. Each reading inspects every session
+/// in memory.
 pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) {
     let meter = meter();
     let loaded = directory.clone();

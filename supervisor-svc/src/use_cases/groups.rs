@@ -333,7 +333,8 @@ impl Job {
         Ok(())
     }
 
-    /// Records the group as a span from its creation until now, following OpenTelemetry's conventions for generative AI.
+    /// Records the group as a span from its creation until now, following OpenTelemetry's conventions for generative
+    /// AI.
     fn record_span(&self, plan: &GroupPlan) {
         let group = &self.group;
         let name = &group.spec.name;

@@ -32,8 +32,8 @@ const TOOLS: [&str; 6] = [
     "mcp__a",
 ];
 
-/// The laws of one append: numbers without gaps, time that never goes back, legal steps only, and a fold of the appended
-/// events that gives the state.
+/// The laws of one append: numbers without gaps, time that never goes back, legal steps only, and a fold of the
+/// appended events that gives the state.
 pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools: &[String]) {
     let mut state = before.clone();
     for recorded in appended {
@@ -316,8 +316,8 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     assert_eq!(asks, is_named || !exempt, "{} spawned", caller.id);
 }
 
-/// The laws of a state: the limits hold, no thread is an orphan, the indices are functions of the threads, a turn and its
-/// marks fit together, what waits for an operator is still to be decided, and what follows by itself has followed.
+/// The laws of a state: the limits hold, no thread is an orphan, the indices are functions of the threads, a turn and
+/// its marks fit together, what waits for an operator is still to be decided, and what follows by itself has followed.
 pub fn of_state(session: &Session) {
     limits_hold(session);
     approvals_fit(session);

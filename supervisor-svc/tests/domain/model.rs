@@ -1,5 +1,5 @@
-//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, approvals are
-//! granted, denied and forgotten, the service restarts. [`laws`](crate::laws) hold after every append (see
+//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, approvals
+//! are granted, denied and forgotten, the service restarts. [`laws`](crate::laws) hold after every append (see
 //! [`World::carry_out`]); in the end everything closes, and the same history played again is the same history.
 //!
 //! `PROPTEST_CASES=20000 cargo test -p supervisor-svc --test domain model` looks further than a normal run.

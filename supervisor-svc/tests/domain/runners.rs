@@ -1,4 +1,5 @@
-//! Attempts: one more at each re-placement and no other; runners that are out of reach, and threads that lose too many of them.
+//! Attempts: one more at each re-placement and no other; runners that are out of reach, and threads that lose too many
+//! of them.
 
 use std::time::Duration;
 

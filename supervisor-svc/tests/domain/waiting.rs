@@ -1,4 +1,5 @@
-//! Waiting never deadlocks the queue: a thread that waits for a queued descendant lends its slot until the wait is over.
+//! Waiting never deadlocks the queue: a thread that waits for a queued descendant lends its slot until the wait is
+//! over.
 
 use supervisor_core::{
     ids::ThreadId,
