@@ -1,4 +1,4 @@
-//! Groups: what starts, how items and groups end, and that any order of events leaves the join consistent.
+//! Groups: which items start, how items and groups end, and whether the join stays consistent for any order of events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -301,7 +301,7 @@ fn budget_of_the_group_ends_it() {
         ..spec(3, 1)
     });
     let thread = start(&mut world, 0);
-    // Each turn of these tests reports 10 tokens.
+    // Each turn in these tests reports 10 tokens.
     world.end(thread, settled(Completed));
     assert_eq!(outcome(&world), Some(GroupOutcome::Failed));
     assert_eq!(group(&world).count_of(ItemState::Cancelled), 2);
@@ -363,7 +363,7 @@ fn group_without_approval_can_be_cancelled() {
 }
 
 #[test]
-fn small_groups_of_threads_need_an_approval_together() {
+fn small_groups_of_thread_share_approval_limit() {
     let (mut world, root) = World::with_slots(10);
     let caller = world.caller(root);
     let mut group_of = |number: u128, items: u32| {
@@ -386,7 +386,7 @@ fn small_groups_of_threads_need_an_approval_together() {
 }
 
 #[test]
-fn the_limit_of_open_groups_includes_retried_groups() {
+fn open_group_limit_includes_retried_groups() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
     world.end(thread, settled(Errored));
@@ -418,7 +418,7 @@ fn second_group_of_a_name_is_rejected() {
     );
 }
 
-/// One thing that happens to a group.
+/// A step in the history of a group.
 #[derive(Clone, Debug)]
 enum Step {
     Start,
