@@ -35,7 +35,7 @@ pub struct Options {
         default_value = "127.0.0.1:50052"
     )]
     supervisor_listen: String,
-    /// URL of the registry, or of several: each address of the host is one
+    /// URL of the registry. If the host has several addresses, each is a registry
     #[arg(
         long,
         env = "TROUPE_REGISTRY_URL",
@@ -46,11 +46,12 @@ pub struct Options {
     /// Token file for the registry; the first line is sent
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
     registry_token_file: Option<PathBuf>,
-    /// File with operator tokens, one per line [default: `operator.token` in the data directory, made at the first
+    /// File with operator tokens, one per line [default: `operator.token` in the data directory, created at the first
     /// start]
     #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE", value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
-    /// File with runner tokens, one per line [default: `runner.token` in the data directory, made at the first start]
+    /// File with runner tokens, one per line [default: `runner.token` in the data directory, created at the first
+    /// start]
     #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE", value_name = "FILE")]
     runner_token_file: Option<PathBuf>,
     /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]

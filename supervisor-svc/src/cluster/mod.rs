@@ -285,7 +285,7 @@ impl Cluster {
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the active member that takes over a session from this one.
+    /// Returns the other active member that should take over a session. Different sessions select different members.
     pub fn other_for(&self, session: SessionId) -> Option<MemberId> {
         let others = self.others().into_iter();
         let active = others.filter(|member| member.last.state == MemberState::Active);

@@ -17,7 +17,7 @@ pub enum Failure {
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
     /// The store could not write. The command had no effect; a retry may succeed.
-    #[error("nothing was done: {0}; free the cause and try again")]
+    #[error("nothing was done: {0}; remove the cause and try again")]
     StoreUnavailable(String),
     /// The record would exceed its maximum size. The command had no effect.
     #[error("nothing was done: {0}")]
@@ -40,7 +40,7 @@ pub enum Failure {
     #[error("{0}")]
     Corrupt(String),
     /// Stored data was written by a newer release.
-    #[error("{0}; run a release that knows it")]
+    #[error("{0}; run a newer release")]
     UpgradeRequired(String),
 }
 

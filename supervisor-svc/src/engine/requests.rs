@@ -147,7 +147,7 @@ fn encode(outcome: &Outcome) -> Bytes {
     let status_before = outcome
         .status_before
         .and_then(|kind| StatusKind::ALL.iter().position(|other| *other == kind))
-        .and_then(|place| u32::try_from(place + 1).ok());
+        .and_then(|index| u32::try_from(index + 1).ok());
     pb::Outcome {
         session_id: String::new(),
         thread_id: outcome.thread.map(|id| id.to_string()).unwrap_or_default(),
@@ -167,12 +167,12 @@ fn encode(outcome: &Outcome) -> Bytes {
 /// Decodes an outcome. An undecodable outcome is returned as empty, but its request still counts as done.
 fn decode(bytes: &Bytes) -> Outcome {
     let stored = pb::Outcome::decode(bytes.clone()).unwrap_or_default();
-    let place = usize::try_from(stored.status_before).unwrap_or_default();
+    let index = usize::try_from(stored.status_before).unwrap_or_default();
     Outcome {
         thread: stored.thread_id.parse().ok(),
-        status_before: place
+        status_before: index
             .checked_sub(1)
-            .and_then(|place| StatusKind::ALL.get(place).copied()),
+            .and_then(|index| StatusKind::ALL.get(index).copied()),
         input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
         other: stored.other_id.parse().ok(),
         stopped: stored

@@ -35,7 +35,7 @@ impl Default for State {
 }
 
 impl Circuit {
-    /// Returns a permission for one request. Returns `None` while the circuit is open.
+    /// Returns a permission for one request; `None` if no request may be sent now.
     pub(super) fn enter(&self) -> Option<Permission> {
         let is_trial = self.with(|state| match *state {
             State::Closed { .. } => Some(false),

@@ -369,18 +369,18 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Unresolved> {
-        let place = self.pool.lease(question.workspace_digest());
-        let answer = self.question(&place, question, deadline, trace).await;
+        let lease = self.pool.lease(question.workspace_digest());
+        let answer = self.question(&lease, question, deadline, trace).await;
         match (answer, &self.stored_workspace) {
             (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
                 // Uploads the bundle to the same registry. The future is boxed because this case is rare and the future
                 // is large.
-                Box::pin(self.upload_and_ask(stored_workspace, &place, question, deadline, trace)).await
+                Box::pin(self.upload_and_ask(stored_workspace, &lease, question, deadline, trace)).await
             }
             (Err(status), None) if is_unknown_workspace(&status) => {
                 let mut answer = Err(status);
                 // The bundle may have been uploaded to any registry.
-                for other in self.pool.others(&place) {
+                for other in self.pool.others(&lease) {
                     match Box::pin(self.question(&other, question, deadline, trace)).await {
                         Err(status) if is_unknown_workspace(&status) => {}
                         // This registry did not answer, and may have the bundle.
@@ -400,19 +400,19 @@ impl RegistryClient {
     async fn upload_and_ask<Q: Question>(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Unresolved> {
         let _permit = self.transfer_permit(deadline).await?;
         // The previous holder of the lock may have uploaded the same bundle.
-        match self.question(place, question, deadline, trace).await {
+        match self.question(lease, question, deadline, trace).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
-        self.upload_workspace(stored_workspace, place, deadline, trace).await?;
-        let answer = self.question(place, question, deadline, trace).await;
+        self.upload_workspace(stored_workspace, lease, deadline, trace).await?;
+        let answer = self.question(lease, question, deadline, trace).await;
         answer.map_err(|status| {
             // The workspace was dropped again. The caller can only retry.
             if is_unknown_workspace(&status) {
@@ -426,7 +426,7 @@ impl RegistryClient {
     async fn upload_workspace(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease,
+        lease: &Lease,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<(), Unresolved> {
@@ -436,7 +436,7 @@ impl RegistryClient {
             .map_err(|failure| Unresolved::Unavailable(failure.into()))?;
         // The registry may reject the upload for any reason, but that does not make the request itself invalid.
         let answer = self
-            .attempt(place, &bundle, deadline, trace)
+            .attempt(lease, &bundle, deadline, trace)
             .await
             .map_err(|status| self.away(&status))?;
         let (expected, actual) = (stored_workspace.workspace_digest(), answer.workspace_digest);
@@ -469,7 +469,7 @@ impl RegistryClient {
     /// Sends a request, unless the circuit is open.
     async fn question<Q: Question>(
         &self,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
@@ -477,7 +477,7 @@ impl RegistryClient {
         let Some(passage) = self.circuit.enter() else {
             return Err(self.unavailable("it did not answer several requests").into());
         };
-        let answer = self.attempt(place, question, deadline, trace).await;
+        let answer = self.attempt(lease, question, deadline, trace).await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
                 // An expired deadline of the caller says nothing about the registry.
@@ -494,22 +494,22 @@ impl RegistryClient {
     /// over the first one, which is reconnected.
     async fn attempt<Q: Question>(
         &self,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Status> {
-        let attempt = |place: &Lease| Q::send(place.client(), self.request(question.clone(), deadline, trace));
-        let mut answer = attempt(place).await;
+        let attempt = |lease: &Lease| Q::send(lease.client(), self.request(question.clone(), deadline, trace));
+        let mut answer = attempt(lease).await;
         if answer.as_ref().is_err_and(lost::in_transport) {
-            answer = attempt(&self.pool.lease_after(place)).await;
+            answer = attempt(&self.pool.lease_after(lease)).await;
         }
         // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
         // now.
         if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
             sleep(self.clock.random_part(longest)).await;
-            answer = attempt(place).await;
+            answer = attempt(lease).await;
         }
         answer.map(Response::into_inner)
     }
@@ -667,9 +667,9 @@ mod tests {
         let begun = Instant::now();
         let deadline = deadline.map(|left| Deadline { at: begun + left });
         let question = LostQuestion::default();
-        let place = registry.pool.lease("");
+        let lease = registry.pool.lease("");
         let answer = registry
-            .attempt(&place, &question, deadline, &TraceParent::root())
+            .attempt(&lease, &question, deadline, &TraceParent::root())
             .await;
         assert!(answer.is_err());
         let sent = question.0.lock().unwrap();

@@ -586,18 +586,18 @@ impl Roster {
                 return None;
             }
             match runner.longest_idle() {
-                Some((resting, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
-                    longest = Some((id.clone(), resting, since));
+                Some((idle, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
+                    longest = Some((id.clone(), idle, since));
                 }
                 Some(_) => {}
                 None => runner.request_slot(),
             }
         }
-        let (runner, resting, _) = longest?;
-        let generation = self.runners.get_mut(&runner)?.stop(resting, Some(thread))?;
+        let (runner, idle, _) = longest?;
+        let generation = self.runners.get_mut(&runner)?.stop(idle, Some(thread))?;
         Some(IdleStop {
             runner,
-            thread: resting,
+            thread: idle,
             generation,
         })
     }

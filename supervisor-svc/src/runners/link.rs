@@ -206,7 +206,7 @@ impl RunnerGate {
     /// the attachment has no pending effects, so this call stops it.
     async fn review_again(&self, runner: &RunnerId, kept: &BTreeMap<ThreadId, Attempt>) -> Result<(), Failure> {
         for (id, held) in kept {
-            let session = found(self.directory.session(held.session).await)?;
+            let session = none_if_missing(self.directory.session(held.session).await)?;
             let why = match session.and_then(|session| session.state().thread(*id).cloned()) {
                 Some(thread) if thread.is_held_by(runner, held.generation) => continue,
                 Some(thread) if thread.status.kind().is_open() => StopReason::Superseded,
@@ -222,7 +222,7 @@ impl RunnerGate {
         let Ok(id) = id.parse::<ThreadId>() else {
             return Ok(None);
         };
-        let found = found(self.directory.session_of(id).await)?.flatten();
+        let found = none_if_missing(self.directory.session_of(id).await)?.flatten();
         Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
@@ -277,7 +277,7 @@ impl RunnerGate {
         generation: Generation,
     ) -> Result<Option<Handle>, Failure> {
         match self.hub.session_of(runner, thread, generation) {
-            Some(session) => found(self.directory.session(session).await),
+            Some(session) => none_if_missing(self.directory.session(session).await),
             None => Ok(None),
         }
     }
@@ -771,7 +771,7 @@ fn too_large(request: &pb::ToolRequest) -> Option<String> {
 }
 
 /// Maps a missing session to `None`.
-fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn none_if_missing<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(Failure::SessionNotFound(_)) => Ok(None),

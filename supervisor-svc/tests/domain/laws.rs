@@ -174,7 +174,7 @@ fn kept_inputs(thread: &Thread) -> Vec<InputNumber> {
 }
 
 fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
-    let place = match event {
+    let subject = match event {
         ThreadEvent::Spawned(spawned) => spawned.parent,
         ThreadEvent::Admitted
         | ThreadEvent::Placed { .. }
@@ -192,8 +192,8 @@ fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEve
         } => Some(id),
         _ => None,
     };
-    if let Some(place) = place {
-        assert!(!before.is_closing(place), "{} under a fence", name_of(id, event));
+    if let Some(subject) = subject {
+        assert!(!before.is_closing(subject), "{} under a fence", name_of(id, event));
     }
 }
 
