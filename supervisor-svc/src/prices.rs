@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn first_valid_entry_that_matches_applies() {
+    fn first_valid_matching_entry_applies() {
         let list = PriceList::parse(
             "currency: EUR\nmodels:\n  - {model: 'gpt-5*', input: 2, output: 10, valid_from: 2026-06-01}\n  - {model: \
              'gpt-5*', input: 1.25, cached_input: 0.125, output: 10}\n  - {model: 'x/*', provider: openrouter, input: 0, \
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn defects_are_named() {
+    fn errors_name_the_invalid_value() {
         for (text, why) in [
             ("models: []", "missing field `currency`"),
             ("currency: usd", "three capital letters"),

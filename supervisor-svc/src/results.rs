@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_place_and_problem() {
+    fn errors_name_path_and_problem() {
         let schema = ResultSchema::compile(FINDING).unwrap();
         assert_eq!(schema.check(r#"{"file": "a", "findings": [{"line": 3}]}"#), Ok(()));
         let errors = schema.check(r#"{"findings": [{"line": "three"}]}"#).unwrap_err();

@@ -447,7 +447,7 @@ impl HttpBody for GuardedBody {
     }
 }
 
-/// The error of a call while this supervisor cannot show that it is alive.
+/// Returns the error of a call while the lease of this supervisor is not valid.
 fn no_lease() -> Status {
     Fault::new(
         Code::Unavailable,
@@ -458,7 +458,7 @@ fn no_lease() -> Status {
     .into()
 }
 
-/// The error of a change whose answer was lost.
+/// Returns the error of a change whose answer was lost.
 fn outcome_unknown(cause: &str) -> Status {
     Fault::new(
         Code::Unavailable,

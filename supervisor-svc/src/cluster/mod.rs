@@ -75,7 +75,7 @@ fn changed_session(answer: Result<pb::WatchSessionsResponse, Status>) -> Option<
     answer.ok()?.session?.session_id.parse().ok()
 }
 
-/// The caller of the calls that a supervisor makes itself.
+/// Returns the caller of the calls that a supervisor makes itself.
 fn own_caller() -> Principal {
     Principal::Operator {
         name: String::from("cluster"),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found() {
+    fn find_returns_the_text_of_a_field() {
         let mut request = SpawnAgentRequest {
             session_id: String::from("session"),
             message: Some(String::from("the task")),

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_bundle_has_a_registry_and_few_move() {
+    async fn bundles_are_spread_and_few_move_to_added_registry() {
         let name = Name::default();
         name.set([1, 2, 3]);
         let pool = following(&name).await;

@@ -88,8 +88,8 @@ impl Singleflight {
             let mut own = None;
             let turn = async {
                 // Sends the request even if the permit was not acquired in time.
-                let _permit = timeout(SHARE_WITHIN, participant.line.in_flight.acquire()).await;
-                participant.line.close(&participant.round);
+                let _permit = timeout(SHARE_WITHIN, participant.flight.in_flight.acquire()).await;
+                participant.flight.close(&participant.round);
                 // The future is boxed because each of the enclosing futures would contain a copy of it.
                 let answer = Box::pin(ask()).await;
                 if concerns_all(&answer, deadline) {
@@ -108,17 +108,17 @@ impl Singleflight {
 
     fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Participant<'a> {
         let mut all = lock(&self.0);
-        let line = match all.get(question) {
-            Some(line) => Arc::clone(line),
+        let flight = match all.get(question) {
+            Some(flight) => Arc::clone(flight),
             None => Arc::clone(all.entry(question.clone()).or_default()),
         };
-        line.participants.fetch_add(1, Ordering::Relaxed);
+        flight.participants.fetch_add(1, Ordering::Relaxed);
         drop(all);
-        let round = Arc::clone(&lock(&line.open));
+        let round = Arc::clone(&lock(&flight.open));
         Participant {
             flights: self,
             question,
-            line,
+            flight,
             round,
         }
     }
@@ -140,14 +140,14 @@ fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
 struct Participant<'a> {
     flights: &'a Singleflight,
     question: &'a ResolveSpawnRequest,
-    line: Arc<Flight>,
+    flight: Arc<Flight>,
     round: Arc<Response>,
 }
 
 impl Drop for Participant<'_> {
     fn drop(&mut self) {
         let mut all = lock(&self.flights.0);
-        if self.line.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.flight.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(self.question);
         }
     }

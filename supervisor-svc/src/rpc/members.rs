@@ -139,7 +139,7 @@ fn active(cluster: &Cluster, name: &str) -> Result<Member, Status> {
     .into())
 }
 
-/// The error of a move without another supervisor.
+/// Returns the error of a move without another active supervisor.
 fn alone() -> Status {
     Fault::new(
         Code::FailedPrecondition,

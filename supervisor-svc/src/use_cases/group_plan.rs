@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn own_message_replaces_the_template() {
+    fn message_of_item_replaces_the_template() {
         let mut plan = plan("Review {path}.", &[("a", "b")]);
         plan.items[0].message = String::from("Look at {this}.");
         assert_eq!(request(&plan, 0).unwrap().message.as_deref(), Some("Look at {this}."));
     }
 
     #[test]
-    fn bad_plans_are_rejected() {
+    fn invalid_plans_are_rejected() {
         let problem = |plan: &GroupPlan| check(plan).unwrap_err().1;
         let text = problem(&plan("Review {pth}.", &[("a", "b")]));
         assert_eq!(

@@ -277,10 +277,10 @@ fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &S
     }
 }
 
-/// CONTRACT.md §3.1 and §3.4: a thread that spawns by a graph template manages edges, passes on no more of that
-/// permission, and needs approval. The exception is a thread that manages all edges by a template from outside the
-/// project, in a session that trusts such templates. If the session names the tool, every thread needs approval for it.
-/// No other caller does.
+/// Asserts CONTRACT.md §3.1 and §3.4 for a spawn. A thread of a graph template that spawns must manage edges, gives its
+/// child no wider edge management, and needs an approval. Threads that the session accepts as orchestrators need none:
+/// those of named templates, and those that manage all edges by a template from outside the project. If the session
+/// lists the tool, every thread needs an approval. An operator never does.
 pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     let Command::Spawn(spawn) = command else { return };
     let spawned = decided.iter().find_map(|recorded| match &recorded.event {

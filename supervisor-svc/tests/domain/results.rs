@@ -204,7 +204,7 @@ fn question_suspends_the_request_until_it_is_answered() {
 }
 
 #[test]
-fn answers_need_a_running_turn() {
+fn report_and_question_need_a_running_turn() {
     for kind in [Queued, Completed, Shutdown] {
         let (mut world, id) = World::with_thread_in(kind);
         for command in [report(operator(), id, "{}"), ask(operator(), id, "which?")] {
