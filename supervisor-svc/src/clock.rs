@@ -20,7 +20,7 @@ pub trait TimeSource: Send + Sync + 'static {
     fn new_uuid(&self) -> Uuid;
 }
 
-/// The time of day and new ids. Cheap to clone; every clone is the same clock.
+/// The time of day and new ids. Cheap to clone; all clones share the same source.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn TimeSource>);
 

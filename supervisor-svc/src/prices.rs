@@ -1,4 +1,4 @@
-//! The price list: what the tokens of each model cost.
+//! The price list: the prices of each model's tokens.
 
 use std::{fs, io, path::Path};
 
@@ -94,7 +94,7 @@ impl PriceList {
         self.currency
     }
 
-    /// Returns the present price of a thread's model. `None` if the list has none, or if the session's costs are in
+    /// Returns the present price of a thread's model. `None` if the list has no price, or if the session's costs are in
     /// another currency.
     #[must_use]
     pub fn of_thread(&self, session: &Session, thread: &Thread, now: UnixMillis) -> Option<Price> {

@@ -60,7 +60,7 @@ pub struct Options {
     /// The store of the log.
     #[command(flatten)]
     store: StoreOptions,
-    /// The other supervisors over the same database.
+    /// The other supervisors that use the same database.
     #[command(flatten)]
     cluster: ClusterOptions,
     /// Limits of sessions.

@@ -136,7 +136,7 @@ pub struct PendingBatch {
     thread: ThreadId,
     /// The number of entries that are lost if the store refuses the write.
     at_stake: usize,
-    /// `None`: the session stores none of its entries.
+    /// `None` if the session stores none of the entries.
     entries: Option<PendingEntries>,
 }
 

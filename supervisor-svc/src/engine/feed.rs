@@ -50,7 +50,7 @@ pub trait Subscriber: Send + Sync {
     /// Called after each durable append, before the session's subscriptions.
     fn committed(&self, _change: &Change<'_>) {}
 
-    /// Called after each append, with its duration, whether it succeeded or failed.
+    /// Called with the duration of each append that succeeded or failed.
     fn append_ended(&self, _elapsed: Duration) {}
 
     /// Called when a session left memory.

@@ -1,5 +1,5 @@
 //! All events of a session from a position on. Events are read from the log until the reader has caught up, then
-//! received as they are appended. A slow reader goes back to the log.
+//! received as they are appended. A reader that lags reads from the log again.
 
 use std::sync::Arc;
 

@@ -365,7 +365,7 @@ pub(super) fn input(
     Ok((content.reference(preview), content))
 }
 
-/// Validates a result schema and returns the number of repair turns. `None`: no result is requested.
+/// Validates a result schema and returns the number of repair turns. Returns `None` if no result is requested.
 pub(super) fn result_request(schema: &str, repairs: Option<u32>) -> Result<Option<u32>, Status> {
     if schema.is_empty() {
         return match repairs {

@@ -244,7 +244,7 @@ impl Drop for ThreadWait {
     }
 }
 
-/// Returns how long a call may wait: at most `wanted`, so that it returns before the caller's deadline.
+/// Returns how long a call may wait: at most `wanted`, and short enough to return before the caller's deadline.
 fn wait_limit(deadline: Option<Deadline>, wanted: Duration) -> Duration {
     deadline.map_or(wanted, |deadline| {
         deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)

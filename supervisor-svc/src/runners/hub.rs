@@ -290,8 +290,8 @@ impl RunnerHub {
         }
     }
 
-    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`.
-    /// `None` means any of the runner's kinds.
+    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`. If
+    /// `kind` is `None`, all of the runner's kinds must.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = lock(&self.roster);

@@ -102,15 +102,15 @@ pub struct SpawnArguments {
     pub route_text: Option<String>,
     /// The persona.
     pub agent_name: String,
-    /// The model; empty for the role's.
+    /// The model; empty for the role's model.
     pub model: String,
-    /// The reasoning effort; empty for the role's.
+    /// The reasoning effort; empty for the role's effort.
     pub reasoning_effort: String,
-    /// The provider; empty for the role's.
+    /// The provider; empty for the role's provider.
     pub provider: String,
     /// The digest that the role must have; empty for any.
     pub expected_digest: String,
-    /// The text that replaces the role's; empty for none.
+    /// The text that replaces the role's text; empty for none.
     pub custom_system_prompt: String,
     /// The capabilities that the thread keeps; empty for all.
     pub capabilities: Vec<String>,
@@ -122,7 +122,7 @@ pub struct SpawnArguments {
     pub alias: String,
     /// The label; empty for none.
     pub label: String,
-    /// The note; `None` for the role's.
+    /// The note; `None` for the role's note.
     pub note: Option<String>,
     /// The working directory; empty for the parent's directory.
     pub working_directory: String,
