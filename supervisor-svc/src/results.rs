@@ -187,7 +187,8 @@ impl<'s> Expansion<'s> {
         let target = pointer.and_then(|pointer| self.root.pointer(pointer));
         target.ok_or_else(|| {
             format!(
-                "the reference \"{}\" names no part of the schema; only references such as \"#/$defs/NAME\" are supported",
+                "the reference \"{}\" names no part of the schema; only references such as \"#/$defs/NAME\" \
+                 are supported",
                 truncate(reference, ERROR_BYTES)
             )
         })

@@ -539,7 +539,7 @@ fn url(url: &str, allow_private: bool) -> Result<(), Status> {
     let target = Target::parse(url).map_err(|error| bad(&error.to_string()))?;
     if target.is_plainly_private() && !allow_private {
         return Err(bad(
-            "it leads to a private, loopback or link-local address; a service started with --webhook-allow-private takes it",
+            "it leads to a private, loopback or link-local address; start the service with --webhook-allow-private to allow it",
         ));
     }
     Ok(())
