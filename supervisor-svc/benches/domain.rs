@@ -1,20 +1,20 @@
-//! What the pure core costs: deciding and folding a spawn and a cascade, folding a long log, and encoding and decoding
-//! states and records.
+//! Measures the time of the pure core: deciding and folding a spawn and a cascade, folding a long log, and encoding and
+//! decoding states and records.
 //!
 //! ```text
 //! cargo bench -p supervisor-svc --bench domain
 //! ```
 //!
-//! The sessions are those of the domain's tests, made command by command.
+//! The sessions are built command by command, with the helpers of the domain's tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "the tests of the domain use the rest of it")]
+#[allow(dead_code, reason = "only the tests of the domain use the rest of the module")]
 #[path = "../tests/domain/laws.rs"]
 mod laws;
-#[allow(dead_code, reason = "the tests of the domain use the rest of it")]
+#[allow(dead_code, reason = "only the tests of the domain use the rest of the module")]
 #[path = "../log/tests/log/samples.rs"]
 mod samples;
-#[allow(dead_code, reason = "the tests of the domain use the rest of it")]
+#[allow(dead_code, reason = "only the tests of the domain use the rest of the module")]
 #[path = "../tests/domain/world.rs"]
 mod world;
 
@@ -35,9 +35,9 @@ use supervisor_log::codec::{decode_record, decode_snapshot, encode_record, encod
 
 use self::world::{World, client_root, close, name, operator, send, settings};
 
-/// How many a team has, its lead included.
+/// Number of threads in a team, its lead included.
 const TEAM: usize = 10;
-/// How many events the long log has.
+/// Number of events in the long log.
 const LONG: usize = 100_000;
 
 criterion_group!(benches, spawn, cascade, fold, snapshot, record);
@@ -114,7 +114,8 @@ fn record(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A session with that many threads whose turns run: teams, each of a lead below the root and others below the lead.
+/// Returns a session with this number of running threads. They form teams: a lead below the root, and the others below
+/// the lead.
 fn crowd(threads: usize) -> World {
     let limits = Limits {
         max_threads: 2_000,
@@ -122,7 +123,7 @@ fn crowd(threads: usize) -> World {
         ..Limits::default()
     };
     let mut world = World::open(Settings { limits, ..settings() }, client_root());
-    // Checking every command would take most of the time until something is measured.
+    // Checking the laws for every command would take most of the setup time.
     world.lawful = false;
     let root = world.root();
     for _ in 0..threads / TEAM {
@@ -135,7 +136,7 @@ fn crowd(threads: usize) -> World {
     world
 }
 
-/// A log in which a hundred threads do one turn after the other, and the id of its session.
+/// Returns a log in which each of a hundred threads runs turn after turn, and the id of its session.
 fn long_log() -> (SessionId, Vec<Recorded>) {
     let mut world = crowd(100);
     let threads: Vec<ThreadId> = world.session.in_spawn_order().skip(1).map(|thread| thread.id).collect();
@@ -149,7 +150,7 @@ fn long_log() -> (SessionId, Vec<Recorded>) {
     (world.session.id, world.log)
 }
 
-/// The state that a log gives.
+/// Returns the state after the events of a log.
 fn replay(id: SessionId, log: &[Recorded]) -> Session {
     let (first, rest) = log.split_first().unwrap();
     let mut session = open(id, first).unwrap();
@@ -159,7 +160,7 @@ fn replay(id: SessionId, log: &[Recorded]) -> Session {
     session
 }
 
-/// Closes all threads of the session, leaf first, without reports of their runners.
+/// Closes all threads of the session, leaves first, without reports of their runners.
 fn closed(mut session: Session, root: ThreadId) -> Session {
     carry_out(&mut session, &close(operator(), root));
     let mut ready = VecDeque::from(ready_leaves(&session, root));
@@ -183,7 +184,7 @@ fn carry_out(session: &mut Session, command: &Command) {
     }
 }
 
-/// The session's next event.
+/// Records an event as the session's next one.
 fn recorded(session: &Session, event: Event) -> Recorded {
     Recorded {
         time: session.updated,

@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::Clock, domain::time::UnixMillis};
 
-/// Shortest interval of backups.
+/// Minimum interval of backups.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time until the next attempt after a failed backup, or the interval if it is shorter.
 const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Longest wait between two checks of whether a backup is due, since timers do not follow the time of day.
+/// Maximum time between two checks of whether a backup is due. Timers do not follow changes of the time of day.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
 /// The flags for scheduled backups.
@@ -239,7 +239,7 @@ impl Backups {
             Ok(wait) => wait.clamp(Duration::from_millis(1), CHECK_EVERY),
             Err(MaintenanceError::Cancelled) => Duration::ZERO,
             Err(error) => {
-                // It may be another directory at the same path by then.
+                // At the next attempt, the path may be another directory.
                 *directory = None;
                 self.metrics.failures.add(1, &[]);
                 tracing::error!(directory = %self.settings.directory.display(), %error, "backup failed");

@@ -11,16 +11,16 @@ use uuid::Uuid;
 
 use crate::domain::time::UnixMillis;
 
-/// What a clock rests on.
+/// The source of a clock's time and ids.
 pub trait TimeSource: Send + Sync + 'static {
-    /// The time of day.
+    /// Returns the time of day.
     fn now(&self) -> UnixMillis;
 
     /// Returns a new UUID. It is a UUIDv7, so that ids sort by creation time.
     fn new_uuid(&self) -> Uuid;
 }
 
-/// The time of day and new ids. Cheap to clone; every clone is the same clock.
+/// The time of day and new ids. Cheap to clone; all clones share the same source.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn TimeSource>);
 
@@ -31,40 +31,41 @@ impl fmt::Debug for Clock {
 }
 
 impl Clock {
-    /// The clock that rests on `source`.
+    /// Creates a clock that reads `source`.
     #[must_use]
     pub fn new(source: impl TimeSource) -> Self {
         Self(Arc::new(source))
     }
 
-    /// The clock of this machine.
+    /// Returns the clock of this machine.
     #[must_use]
     pub fn system() -> Self {
         Self::new(System::start())
     }
 
-    /// The time of day.
+    /// Returns the time of day.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.0.now()
     }
 
-    /// A new id.
+    /// Returns a new id.
     #[must_use]
     pub fn new_id<I: From<Uuid>>(&self) -> I {
         I::from(self.0.new_uuid())
     }
 
-    /// The time and up to a fifth more, so that what began together does not end together.
+    /// Returns the given time plus a random part of up to a fifth, so that tasks that began together do not end
+    /// together.
     #[must_use]
     pub fn jittered(&self, time: Duration) -> Duration {
-        time + self.part_of(time / 5)
+        time + self.random_part(time / 5)
     }
 
-    /// A part of the time, from none to nearly all of it, as it happens. In whole milliseconds, which timers count in:
-    /// a seeded history would depend on how they round.
+    /// Returns a random part of the given time, from zero to nearly all of it. The result is in whole milliseconds, the
+    /// resolution of timers: otherwise a seeded history would depend on their rounding.
     #[must_use]
-    pub fn part_of(&self, time: Duration) -> Duration {
+    pub fn random_part(&self, time: Duration) -> Duration {
         // The lowest bits of a UUIDv7 are random.
         let random = self.0.new_uuid().as_u128() % 1_000;
         Duration::from_millis(u64::try_from(time.as_millis() * random / 1_000).unwrap_or_default())
@@ -89,7 +90,7 @@ impl SessionClock {
         }
     }
 
-    /// The time of day in the session.
+    /// Returns the time of day in the session.
     #[must_use]
     pub fn now(&self) -> UnixMillis {
         self.clock.now().plus(self.ahead)

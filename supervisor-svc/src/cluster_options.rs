@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// How several supervisors over one PostgreSQL database reach each other.
+/// How the supervisors that share a PostgreSQL database reach each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct ClusterOptions {
     /// Name of this supervisor in its cluster; unique, and the same after a restart [default: the
@@ -45,13 +45,13 @@ impl ClusterOptions {
             });
             anyhow::ensure!(
                 is_url,
-                "--cluster-address \"{address}\" is no URL with a port, such as http://10.0.0.7:50052"
+                "--cluster-address \"{address}\" is not a URL with a port, such as http://10.0.0.7:50052"
             );
         }
         if let Some(name) = &self.member_name {
             anyhow::ensure!(
                 svc_kit::identity::is_name(name),
-                "--member-name \"{name}\" is no name: use up to 128 letters, digits and ._-:@/|+=,~"
+                "--member-name \"{name}\" is not a valid name: use up to 128 letters, digits and ._-:@/|+=,~"
             );
         }
         Ok(())

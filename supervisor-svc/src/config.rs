@@ -64,7 +64,7 @@ impl Config {
     /// Default of [`Self::max_group_items`].
     pub const MAX_GROUP_ITEMS: u32 = 500;
 
-    /// The defaults over a data directory and a registry.
+    /// Creates the default configuration for a data directory and a registry.
     #[must_use]
     pub fn new(data_dir: PathBuf, registry_url: String) -> Self {
         Self {

@@ -2,7 +2,8 @@
 //! the registry on every spawn, and streams every change to clients.
 //!
 //! Dependencies point one way: `rpc -> use_cases -> runners -> engine -> domain`, and `projections` read the engine's
-//! commit feed. `cluster` forwards calls between supervisors. The log's store and codecs are the crate `supervisor-log`; the rules are the crate `supervisor-core`.
+//! commit feed. `cluster` forwards calls between supervisors. The log's store and codecs are the crate
+//! `supervisor-log`; the rules are the crate `supervisor-core`.
 #![forbid(unsafe_code)]
 
 mod backups;
@@ -45,7 +46,7 @@ pub use self::{
     store_options::StoreOptions,
 };
 
-/// Parses the flags of `A` as a program does that has no others.
+/// Parses arguments as a program that has only the flags of `A`.
 #[cfg(test)]
 fn parse_flags<A: clap::Args>(arguments: &[&str]) -> Result<A, clap::Error> {
     let command = A::augment_args(clap::Command::new("program"));

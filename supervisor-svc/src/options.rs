@@ -1,4 +1,4 @@
-//! The flags that every program with a supervisor in it has alike.
+//! The flags that all programs that contain a supervisor share.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -94,7 +94,7 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// Puts what they say into a configuration.
+    /// Applies the options to a configuration.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The price list: what the tokens of each model cost.
+//! The price list: the prices of each model's tokens.
 
 use std::{fs, io, path::Path};
 
@@ -94,7 +94,7 @@ impl PriceList {
         self.currency
     }
 
-    /// Returns the present price of a thread's model. `None` if the list has none, or if the session's costs are in
+    /// Returns the present price of a thread's model. `None` if the list has no price, or if the session's costs are in
     /// another currency.
     #[must_use]
     pub fn of_thread(&self, session: &Session, thread: &Thread, now: UnixMillis) -> Option<Price> {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn first_valid_entry_that_matches_applies() {
+    fn first_valid_matching_entry_applies() {
         let list = PriceList::parse(
             "currency: EUR\nmodels:\n  - {model: 'gpt-5*', input: 2, output: 10, valid_from: 2026-06-01}\n  - {model: \
              'gpt-5*', input: 1.25, cached_input: 0.125, output: 10}\n  - {model: 'x/*', provider: openrouter, input: 0, \
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn defects_are_named() {
+    fn errors_name_the_invalid_value() {
         for (text, why) in [
             ("models: []", "missing field `currency`"),
             ("currency: usd", "three capital letters"),

@@ -1,4 +1,4 @@
-//! The supervisor as a program of its own. It runs no agents: runners attach to it.
+//! The supervisor as a separate program. It runs no agents: runners attach to it.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub struct Options {
         default_value = "127.0.0.1:50052"
     )]
     supervisor_listen: String,
-    /// URL of the registry, or of several: each address of the host is one
+    /// URL of the registry. If the host has several addresses, each is a registry
     #[arg(
         long,
         env = "TROUPE_REGISTRY_URL",
@@ -46,11 +46,12 @@ pub struct Options {
     /// Token file for the registry; the first line is sent
     #[arg(long, env = "TROUPE_REGISTRY_TOKEN_FILE", value_name = "FILE")]
     registry_token_file: Option<PathBuf>,
-    /// File with operator tokens, one per line [default: `operator.token` in the data directory, made at the first
+    /// File with operator tokens, one per line [default: `operator.token` in the data directory, created at the first
     /// start]
     #[arg(long, env = "TROUPE_OPERATOR_TOKEN_FILE", value_name = "FILE")]
     operator_token_file: Option<PathBuf>,
-    /// File with runner tokens, one per line [default: `runner.token` in the data directory, made at the first start]
+    /// File with runner tokens, one per line [default: `runner.token` in the data directory, created at the first
+    /// start]
     #[arg(long, env = "TROUPE_RUNNER_TOKEN_FILE", value_name = "FILE")]
     runner_token_file: Option<PathBuf>,
     /// Directory for sessions and tokens [default: `troupe` in the XDG data directory]
@@ -59,7 +60,7 @@ pub struct Options {
     /// The store of the log.
     #[command(flatten)]
     store: StoreOptions,
-    /// The other supervisors over the same database.
+    /// The other supervisors that use the same database.
     #[command(flatten)]
     cluster: ClusterOptions,
     /// Limits of sessions.
@@ -96,7 +97,7 @@ impl AsRef<ServiceOptions> for Options {
 ///
 /// # Errors
 ///
-/// One sentence about the missing resource.
+/// A sentence that names the missing resource.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     let program = Program::start("supervisor-svc", SERVICES, &service.admin).await?;
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_of_identities_wins_over_insecure() {
+    fn identity_provider_overrides_insecure() {
         assert_eq!(trust(false, false, true), Trust::Everybody);
         assert_eq!(trust(false, true, true), Trust::Loopback);
         assert_eq!(trust(true, true, true), Trust::Nobody);

@@ -1,4 +1,4 @@
-//! Results that an input asks for: the bounds of their schemas, and the check of documents against them.
+//! Results that an input requests: the bounds of their schemas, and the check of documents against them.
 //!
 //! A schema comes from a client or an agent, so its cost is bounded before it is compiled: it cannot refer to another
 //! document, and with all references expanded it has at most [`MAX_EXPANDED`] objects. A recursive schema has no such
@@ -187,7 +187,8 @@ impl<'s> Expansion<'s> {
         let target = pointer.and_then(|pointer| self.root.pointer(pointer));
         target.ok_or_else(|| {
             format!(
-                "the reference \"{}\" names nothing in it; only references such as \"#/$defs/NAME\" are supported",
+                "the reference \"{}\" names no part of the schema; only references such as \"#/$defs/NAME\" \
+                 are supported",
                 truncate(reference, ERROR_BYTES)
             )
         })
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_place_and_problem() {
+    fn errors_name_path_and_problem() {
         let schema = ResultSchema::compile(FINDING).unwrap();
         assert_eq!(schema.check(r#"{"file": "a", "findings": [{"line": 3}]}"#), Ok(()));
         let errors = schema.check(r#"{"findings": [{"line": "three"}]}"#).unwrap_err();
@@ -355,9 +356,12 @@ mod tests {
             ),
             (json!({"properties": {"child": {"$ref": "#"}}}), "it refers to itself"),
             (json!({"properties": {"default": {"$ref": "#"}}}), "it refers to itself"),
-            (json!({"$ref": "https://example.com/s.json"}), "names nothing in it"),
-            (json!({"$ref": "other.json"}), "names nothing in it"),
-            (json!({"$ref": "#/$defs/none"}), "names nothing in it"),
+            (
+                json!({"$ref": "https://example.com/s.json"}),
+                "names no part of the schema",
+            ),
+            (json!({"$ref": "other.json"}), "names no part of the schema"),
+            (json!({"$ref": "#/$defs/none"}), "names no part of the schema"),
             (json!({"$dynamicRef": "#x"}), "\"$dynamicRef\" is not supported"),
             (json!({"not": {"$id": "https://example.com/x"}}), "\"$id\" is supported"),
             (

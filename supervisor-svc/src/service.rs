@@ -73,7 +73,7 @@ pub enum RunError {
     /// Serving failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The outcome of a write is unknown; a new start replays the log and knows.
+    /// The outcome of a write is unknown. The next start replays the log, which shows the outcome.
     #[error("a write to the log ended without a known outcome; start again to replay the log")]
     OutcomeUnknown,
     /// This supervisor cannot join the cluster.
@@ -87,13 +87,13 @@ pub enum RunError {
     Removed,
 }
 
-/// What a supervisor has around it.
+/// The dependencies of a supervisor.
 pub struct Surroundings {
-    /// Its log.
+    /// The log.
     pub store: Arc<dyn EventStore>,
-    /// Its way to the registry.
+    /// The client of the registry.
     pub registry: RegistryClient,
-    /// Its way to the other supervisors that share the log.
+    /// Connects to the other supervisors that share the log.
     pub peers: PeerConnector,
     /// Source of wall-clock time and new ids.
     pub clock: Clock,
@@ -164,7 +164,7 @@ impl Supervisor {
         )
         .map_err(|error| {
             let url = &config.registry_url;
-            failed(format!("the registry's address \"{url}\" is no URL: {error}"), error)
+            failed(format!("the registry's address \"{url}\" is not a URL: {error}"), error)
         })?;
         let files = ClientFiles {
             authorities: config.cluster.cluster_ca.clone(),
@@ -303,8 +303,8 @@ impl Supervisor {
         self.agents.directory.loaded()
     }
 
-    /// Keeps every session awake when it is due, and forgets what has expired, until `ended`.
-    async fn keep_awake(&self, ended: CancellationToken) {
+    /// Activates sessions that are due and deletes expired requests, until `ended`.
+    async fn run_upkeep(&self, ended: CancellationToken) {
         tokio::select! {
             () = self.agents.directory.activate_due_sessions(ended) => {}
             () = self.forget_requests() => {}
@@ -375,7 +375,7 @@ impl Supervisor {
         self.until_ended(served, shutdown).await
     }
 
-    /// Brings the sessions back while it is served, and ends the store after that.
+    /// Runs the service and its background tasks until the service ends, then closes the store.
     async fn until_ended(
         self,
         served: impl Future<Output = Result<(), ServeError>>,
@@ -387,7 +387,7 @@ impl Supervisor {
         let stopped = stop_backups.clone();
         let backups = backups.map(|backups| tokio::spawn(backups.run(stopped)));
         let waking = self.clone();
-        tokio::spawn(async move { waking.keep_awake(draining).await });
+        tokio::spawn(async move { waking.run_upkeep(draining).await });
         let SupervisorService { directory, cluster, .. } = &self.agents;
         if let Some(cluster) = cluster.clone() {
             tokio::spawn(async move {
@@ -417,13 +417,13 @@ impl Supervisor {
         directory.store().close().await;
         stop_backups.cancel();
         if let Some(backups) = backups {
-            // It ends after the removal of an unfinished backup. A panic was reported where it happened.
+            // The task ends after it has removed an unfinished backup. A panic was reported where it happened.
             let _ = backups.await;
         }
         ended
     }
 
-    /// The services, to be served until `shutdown`.
+    /// Returns the services, which are served until `shutdown`.
     fn serving(&self, shutdown: &Shutdown) -> Serving {
         let draining = shutdown.draining();
         let agents = SupervisorService {

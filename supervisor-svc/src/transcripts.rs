@@ -49,7 +49,7 @@ pub struct Transcripts {
     /// Maximum size of the transcripts of a session, in bytes.
     session_bytes: u64,
     watched: Arc<Mutex<HashMap<ThreadId, watch::Sender<()>>>>,
-    /// How many entries of a thread were lost since the last stored one, because the store refused them.
+    /// The number of entries of each thread that were lost since the last stored one, because the store refused them.
     lost: Arc<Mutex<HashMap<ThreadId, usize>>>,
 }
 
@@ -65,8 +65,8 @@ impl Transcripts {
         }
     }
 
-    /// Begins to store a batch. Completes when the write has its place among the writes. If entries of the thread were
-    /// lost before, a notice precedes the batch.
+    /// Begins to store a batch. Completes when the write is queued. If entries of the thread were lost before, a notice
+    /// precedes the batch.
     pub async fn append(&self, source: TranscriptSource, mut entries: Vec<NewEntry>, now: UnixMillis) -> PendingBatch {
         let earlier = self.lost().remove(&source.thread).unwrap_or_default();
         let at_stake = earlier + entries.len();
@@ -84,8 +84,8 @@ impl Transcripts {
         }
     }
 
-    /// Stores a batch of a client. Returns the number of the last entry; `None` if nothing was stored, because the batch is
-    /// an old one or has no entries.
+    /// Stores a batch of a client. Returns the number of the last entry; `None` if nothing was stored, because the
+    /// batch is an old one or has no entries.
     ///
     /// # Errors
     /// See [`PendingEntries::durable`].
@@ -120,29 +120,29 @@ impl Transcripts {
     }
 
     fn lost(&self) -> MutexGuard<'_, HashMap<ThreadId, usize>> {
-        // A panic elsewhere leaves the map as it was or with one number changed.
+        // A panic while the lock is held leaves the map unchanged or with one changed number.
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watched(&self) -> MutexGuard<'_, HashMap<ThreadId, watch::Sender<()>>> {
-        // A panic elsewhere leaves the map as it was or with one more sender.
+        // A panic while the lock is held leaves the map unchanged or with one more sender.
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A batch that has its place among the writes.
+/// A batch whose write is queued.
 pub struct PendingBatch {
     transcripts: Transcripts,
     thread: ThreadId,
-    /// How many entries are lost if the store refuses the write.
+    /// The number of entries that are lost if the store refuses the write.
     at_stake: usize,
-    /// `None`: the session stores none of its entries.
+    /// `None` if the session stores none of the entries.
     entries: Option<PendingEntries>,
 }
 
 impl PendingBatch {
-    /// Completes when the batch is durable or void. A batch that the store refuses, because the disk is full for
-    /// example, is void: reports and commands, by which threads are closed, must not wait for transcripts.
+    /// Completes when the batch is durable or void. A batch that the store refuses, for example because the disk is
+    /// full, is void: reports, and commands that close threads, must not wait for transcripts.
     ///
     /// # Errors
     /// See [`PendingEntries::durable`]. The runner resends the batch on its next stream.
@@ -195,7 +195,7 @@ pub fn stored(
         .collect()
 }
 
-/// Returns what the session keeps of an entry. `None` if it keeps nothing.
+/// Returns the part of an entry that the session stores. `None` if it stores nothing.
 fn kept(kind: TranscriptKind, mut entry: pb::TranscriptEntry, log: TranscriptLog) -> Option<pb::TranscriptEntry> {
     use TranscriptKind as K;
     match (log, kind) {

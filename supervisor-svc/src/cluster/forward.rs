@@ -1,8 +1,9 @@
 //! Forwards a call to the supervisor that owns its session.
 //!
-//! If this supervisor knows the owner of the session that a request names, the call goes to that owner. Any other call is
-//! made here. If its session turns out to be elsewhere, the handler fails with [`Failure::Elsewhere`] before it has an
-//! effect, and the same bytes are sent to the owner. The owner checks the call and its ownership itself.
+//! If this supervisor knows that another one owns the session of a request, it sends the call to that owner. It makes
+//! any other call itself. If another supervisor owns the session of such a call, the handler fails with
+//! [`Failure::Elsewhere`] before it has an effect, and the same bytes are sent to the owner. The owner checks the call
+//! and its ownership itself.
 
 use std::{
     convert::Infallible,
@@ -43,11 +44,11 @@ use super::{
 };
 use crate::{convert::status::ELSEWHERE, domain::ids::SessionId};
 
-/// How long a call is tried again while its session moves. Time in a handler does not count: a call that has waited for an
-/// hour when its session moves has all of it left.
+/// How long a call is tried again while its session moves. Time in a handler does not count: a call that has waited for
+/// an hour when its session moves is still tried again for this whole time.
 const RETRY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Pauses between two attempts. The first follows at once; the last one repeats.
+/// The pauses between two attempts. The last one is used for all further attempts.
 const PAUSES: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(20),
@@ -56,13 +57,13 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(250),
 ];
 
-/// How long a call waits for a valid lease.
+/// Maximum time that a call waits for a valid lease.
 const LEASE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The longest body of a call that shares a stream, in bytes. A longer one would delay the others.
+/// Maximum body size of a call that shares a stream, in bytes. A larger body would delay the other calls.
 const SHORT_BYTES: usize = 64 * 1024;
 
-/// The length of a message's header in gRPC.
+/// The length of the header of a gRPC message, in bytes.
 const PREFIX: usize = 5;
 
 /// The service of clients, with forwarding if there can be several supervisors.
@@ -110,7 +111,7 @@ where
     }
 }
 
-/// Where a session is, as a handler says.
+/// The location of a session that a handler returned with [`Failure::Elsewhere`].
 struct Elsewhere {
     session: SessionId,
     owner: Option<MemberId>,
@@ -166,7 +167,8 @@ impl Sent {
 }
 
 impl Call {
-    /// Reads the message of a request, at most a little more than a message may have: the service rejects it then.
+    /// Reads the message of a request. Reads slightly more than the maximum size, so that the service rejects a message
+    /// that is too large.
     async fn read(request: Request<Body>) -> Result<Self, Status> {
         let (parts, mut body) = request.into_parts();
         let mut message = BytesMut::new();
@@ -184,7 +186,7 @@ impl Call {
         })
     }
 
-    /// Makes the call here, or at the owner of its session.
+    /// Makes the call in this supervisor, or at the owner of its session.
     pub async fn make<S>(self, mut service: S, cluster: &Cluster) -> Response<Body>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -212,7 +214,7 @@ impl Call {
             if is_forwarded {
                 // The other member has newer information than this one. If not, it tries again.
                 if let Some(owner) = elsewhere.owner {
-                    cluster.shared.directory.forget_place(elsewhere.session, owner);
+                    cluster.shared.directory.forget_owner(elsewhere.session, owner);
                 }
                 if !std::mem::take(&mut is_first) {
                     return response;
@@ -241,8 +243,8 @@ impl Call {
         }
     }
 
-    /// Returns the session of the call and its owner, if this supervisor knows another one as the owner. The session is that
-    /// of the calling thread, or else the session in the request. A call that was forwarded is not forwarded again.
+    /// Returns the session of the call and its owner, if this supervisor knows another one as the owner. The session is
+    /// the calling thread's, or otherwise the one in the request. A call that was forwarded is not forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
         if self.parts.extensions.get::<Forwarded>().is_some() {
             return None;
@@ -255,11 +257,11 @@ impl Call {
                 named.parse().ok()?
             }
         };
-        Some((session, cluster.shared.directory.place(session)?))
+        Some((session, cluster.shared.directory.known_owner(session)?))
     }
 
-    /// Makes the call at the owner of its session. Returns `None` if the call is to be made once more. The time of the call
-    /// in a handler moves `end`, because it does not count.
+    /// Makes the call at the owner of its session. Returns `None` if the call must be made again. Moves `end` by the
+    /// time of the call in a handler, because that time does not count.
     async fn forward(
         &self,
         cluster: &Cluster,
@@ -277,7 +279,7 @@ impl Call {
             Sent::Lost(_) if self.can_be_repeated(cluster) => *end += begun.elapsed(),
             Sent::Lost(cause) => return Some(outcome_unknown(&cause).into_http()),
         }
-        cluster.shared.directory.forget_place(session, owner);
+        cluster.shared.directory.forget_owner(session, owner);
         None
     }
 
@@ -287,7 +289,7 @@ impl Call {
         !cluster.changes_data(method) || request_field::find(Field::RequestId, method, &self.message).is_some()
     }
 
-    /// Returns the request once more.
+    /// Returns a new copy of the request.
     fn request(&self) -> Request<Body> {
         Request::from_parts(self.parts.clone(), Body::new(Full::new(self.message.clone())))
     }
@@ -342,7 +344,7 @@ impl Call {
             return Sent::NotReached;
         };
         let mut request = self.request();
-        // They concern the connection of the client.
+        // The extensions concern the connection of the client.
         request.extensions_mut().clear();
         cluster.shared.peers.sign(request.headers_mut(), caller);
         if let Some(deadline) = self.parts.extensions.get::<Deadline>() {
@@ -360,9 +362,9 @@ impl Call {
         }
     }
 
-    /// Ends the answer of a read when the lease ends.
+    /// Returns a response that ends with an error if the lease ends during a read.
     fn guarded(&self, response: Response<Body>, cluster: &Cluster) -> Response<Body> {
-        // The log has decided a change. The answer does not depend on the lease.
+        // A change was decided by the log, so its answer does not depend on the lease.
         if cluster.changes_data(self.parts.uri.path()) {
             return response;
         }
@@ -394,7 +396,7 @@ fn response(answer: ForwardResponse) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Returns whether the error is that of a connection attempt.
+/// Returns whether the error comes from a connection attempt.
 fn was_not_reached(error: &tonic::transport::Error) -> bool {
     let mut source = error.source();
     while let Some(cause) = source {
@@ -445,7 +447,7 @@ impl HttpBody for GuardedBody {
     }
 }
 
-/// The error of a call while this supervisor cannot show that it is alive.
+/// Returns the error of a call while the lease of this supervisor is not valid.
 fn no_lease() -> Status {
     Fault::new(
         Code::Unavailable,
@@ -456,7 +458,7 @@ fn no_lease() -> Status {
     .into()
 }
 
-/// The error of a change whose answer was lost.
+/// Returns the error of a change whose answer was lost.
 fn outcome_unknown(cause: &str) -> Status {
     Fault::new(
         Code::Unavailable,

@@ -1,7 +1,7 @@
 //! The stream on which this supervisor forwards short calls to another one.
 //!
-//! The calls of a stream share its headers, its flow control and most of its packets. A call of its own costs as much
-//! processor time as its work.
+//! The calls of a stream share its headers, its flow control and most of its packets. Forwarding a call on a separate
+//! stream would cost as much processor time as the work of the call.
 //!
 //! A link has one stream and ends with it. Invariant: a call that was not written to the stream ends with
 //! [`LinkError::NotReached`], and any other call ends with its answer or with [`LinkError::Lost`].
@@ -25,7 +25,7 @@ use troupe_proto::{
 /// Maximum number of calls that wait to be written.
 const WAITING: usize = 1024;
 
-/// Maximum length of the headers and trailers of an answer, in bytes.
+/// Maximum total length of the headers and trailers of an answer, in bytes.
 const MAX_HEADERS: usize = 64 * 1024;
 
 /// Encodes headers or trailers.
@@ -58,7 +58,7 @@ pub(super) enum LinkError {
 
 type Answer = Result<ForwardResponse, LinkError>;
 
-/// A call that waits to be written. If it is dropped before, its caller gets [`LinkError::NotReached`].
+/// A call that waits to be written. If it is dropped before that, its caller gets [`LinkError::NotReached`].
 struct Outgoing {
     request: ForwardRequest,
     answer: oneshot::Sender<Answer>,
@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Passes the answers on until the stream ends. Returns why it has ended.
+/// Passes the answers to their callers until the stream ends. Returns the reason for its end.
 async fn read(
     mut answers: Streaming<ForwardResponse>,
     unanswered: &Unanswered,
@@ -124,7 +124,7 @@ async fn read(
     loop {
         match answers.message().await {
             Ok(Some(answer)) if answer.call == 0 => {
-                // A missing sender means the same.
+                // A dropped sender also means that the peer takes no more calls.
                 leaving.take();
             }
             Ok(Some(answer)) => unanswered.answer(answer),
@@ -134,7 +134,7 @@ async fn read(
     }
 }
 
-/// The calls that were written and have no answer.
+/// The calls that were written and have no answer yet.
 struct Unanswered(Mutex<Option<Calls>>);
 
 #[derive(Default)]
@@ -162,7 +162,7 @@ impl Unanswered {
     fn answer(&self, answer: ForwardResponse) {
         let caller = lock(&self.0).as_mut().and_then(|open| open.calls.remove(&answer.call));
         if let Some(caller) = caller {
-            // Its caller may have gone.
+            // The caller may have disconnected.
             let _ = caller.send(Ok(answer));
         }
     }
@@ -177,16 +177,16 @@ impl Unanswered {
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        // Its calls were written.
+        // The remaining calls were written.
         self.end("the stream has ended");
     }
 }
 
-/// The calls of a stream, from its opening to its end. Calls that are left when this is dropped were not written.
+/// The calls of a stream that are still to be written. Calls that remain when this is dropped were not written.
 struct Requests {
     calls: mpsc::Receiver<Outgoing>,
     opened: Option<oneshot::Receiver<()>>,
-    /// Ends when the peer takes no more calls on this stream.
+    /// Completes when the peer takes no more calls on this stream.
     leaving: Option<oneshot::Receiver<()>>,
     unanswered: Arc<Unanswered>,
 }

@@ -25,8 +25,8 @@ use super::{Cluster, forward::Call, link::to_pairs};
 /// Maximum number of answers that wait to be written.
 const WAITING: usize = 1024;
 
-/// How long a stream takes calls: shorter than the default age at which a connection must close, because a stream would keep
-/// the connection open.
+/// How long a stream takes calls. This is shorter than the default maximum age of a connection, because an open stream
+/// would keep the connection open.
 const RENEW_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// The service for the other supervisors of a cluster. Other callers are rejected.
@@ -42,7 +42,8 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
     S: Clone + Send + Sync + 'static,
 {
-    /// Makes calls at this service. Streams take no more calls after some minutes, and once `draining` fires.
+    /// Creates a gate that makes calls at this service. Streams take no more calls after some minutes, and once
+    /// `draining` fires.
     pub const fn new(service: S, cluster: Cluster, draining: CancellationToken) -> Self {
         Self {
             service,
@@ -67,7 +68,7 @@ where
             let (gate, answers) = (self.clone(), answers.clone());
             tokio::spawn(async move {
                 let answer = gate.answer(call).await;
-                // The caller has gone if its stream has ended.
+                // An error means that the caller's stream has ended.
                 let _ = answers.send(Ok(answer)).await;
             });
         }
@@ -80,7 +81,7 @@ where
                 let span = tracing::info_span!("rpc", method = call.parts.uri.path(), trace_id = trace.trace_id());
                 call.make(self.service, &self.cluster).instrument(span).await
             }
-            None => Status::internal("the other supervisor has forwarded a call without a caller").into_http(),
+            None => Status::internal("the other supervisor forwarded a call without its caller").into_http(),
         };
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(CONTENT_TYPE);
@@ -96,7 +97,7 @@ where
             }
             Err(status) => {
                 let mut trailers = HeaderMap::new();
-                // Only a status with malformed metadata cannot be added. The caller then finds no status in the response.
+                // Adding the status fails only if its metadata is malformed. The response then has no status.
                 let _ = status.add_header(&mut trailers);
                 answer.trailers = to_pairs(&trailers);
             }

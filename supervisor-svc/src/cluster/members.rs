@@ -8,11 +8,11 @@ use tokio::time::Instant;
 /// How long a member may not beat before it is removed.
 pub(super) const DEAD_AFTER: Duration = Duration::from_secs(4);
 
-/// How long it usually takes at most until a member that died is removed: its last beat may be recent, and a beat of the
-/// observer may come late.
+/// The usual maximum time until a member that died is removed: its last beat may be recent, and a beat of the observer
+/// may be late.
 pub(super) const REMOVED_WITHIN: Duration = Duration::from_secs(7);
 
-/// The longest time between two own beats that counts as continuous observation.
+/// Maximum time between two own beats that counts as continuous observation.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
 
 /// The last observation of a member.
@@ -30,7 +30,7 @@ pub(super) struct Observer {
     last: Option<Instant>,
 }
 
-/// What an observation shows.
+/// The result of an observation.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     /// Members that no longer beat, with their last beat.

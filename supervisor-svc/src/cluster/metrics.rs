@@ -26,7 +26,7 @@ impl Metrics {
             ),
             forwarded: meter()
                 .u64_counter("troupe.calls.forwarded")
-                .with_description("Calls that this supervisor sent to the owner of their session, by how they ended")
+                .with_description("Calls that this supervisor sent to the owner of their session, by result")
                 .build(),
         };
         for result in Sent::RESULTS {
@@ -49,7 +49,7 @@ pub(super) fn observe(cluster: &Cluster) {
     let counted = cluster.clone();
     meter()
         .u64_observable_gauge("troupe.members")
-        .with_description("Supervisors in the cluster, by whether they take over sessions")
+        .with_description("Supervisors in the cluster, by state")
         .with_callback(move |gauge| {
             let members = counted.members();
             for (state, name) in [(MemberState::Active, "active"), (MemberState::Leaving, "leaving")] {
@@ -62,7 +62,7 @@ pub(super) fn observe(cluster: &Cluster) {
     meter()
         .f64_observable_gauge("troupe.lease.left")
         .with_unit("s")
-        .with_description("How long this supervisor may answer from its memory without another beat")
+        .with_description("Time for which this supervisor may answer from its memory without another beat")
         .with_callback(move |gauge| gauge.observe(held.shared.lease.left().as_secs_f64(), &[]))
         .build();
 }

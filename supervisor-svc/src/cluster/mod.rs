@@ -1,8 +1,8 @@
 //! Several supervisors over one log: membership, the lease, the forwarding of calls to the owner of a session, and the
 //! planned move of sessions.
 //!
-//! Invariant: a supervisor answers from its memory only while its lease is valid. The fence of the log protects writes in
-//! any case.
+//! Invariant: a supervisor answers from its memory only while its lease is valid. The fence of the log always protects
+//! writes.
 
 mod forward;
 mod lease;
@@ -64,7 +64,7 @@ const _: () = assert!(LEASE.as_millis() < members::DEAD_AFTER.as_millis());
 /// The maximum number of sessions that are handed over concurrently.
 const MOVES_AT_ONCE: usize = 64;
 
-/// How often a session is handed over while the members change.
+/// Maximum number of attempts to hand over a session while the members change.
 const MOVE_TRIES: u32 = 3;
 
 /// Time limit of a call to another member that the supervisor makes itself.
@@ -75,7 +75,7 @@ fn changed_session(answer: Result<pb::WatchSessionsResponse, Status>) -> Option<
     answer.ok()?.session?.session_id.parse().ok()
 }
 
-/// The caller of the calls that a supervisor makes itself.
+/// Returns the caller of the calls that a supervisor makes itself.
 fn own_caller() -> Principal {
     Principal::Operator {
         name: String::from("cluster"),
@@ -106,7 +106,8 @@ struct Shared {
 }
 
 impl Cluster {
-    /// Creates a member that has not joined. `token` is the secret of the cluster, and `methods` are those of the service.
+    /// Creates a member that has not joined. `token` is the secret of the cluster, and `methods` are those of the
+    /// service.
     pub fn new(
         directory: Directory,
         hub: RunnerHub,
@@ -227,7 +228,7 @@ impl Cluster {
             let present = members.iter().filter(|member| !observed.gone.contains(&member.id));
             self.set_members(present.cloned().collect());
             self.shared.peers.forget(&observed.gone);
-            self.shared.directory.members_are_gone(&observed.gone);
+            self.shared.directory.activate_sessions_of_removed(&observed.gone);
         }
     }
 
@@ -260,7 +261,7 @@ impl Cluster {
         members.iter().filter(|member| member.id != own).cloned().collect()
     }
 
-    /// Returns whether a member hands its sessions over, or has left.
+    /// Returns whether a member hands its sessions over or has left the cluster.
     fn is_leaving_member(&self, id: MemberId) -> bool {
         let members = self.members();
         let member = members.iter().find(|member| member.id == id);
@@ -284,7 +285,7 @@ impl Cluster {
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the other active member that takes a session which this one does not take.
+    /// Returns the other active member that should take over a session. Different sessions select different members.
     pub fn other_for(&self, session: SessionId) -> Option<MemberId> {
         let others = self.others().into_iter();
         let active = others.filter(|member| member.last.state == MemberState::Active);
@@ -311,8 +312,8 @@ impl Cluster {
         self.state() == MemberState::Leaving
     }
 
-    /// Hands all sessions over to the other members and takes over none from now on. The only member keeps its sessions:
-    /// they are released when it leaves.
+    /// Hands all sessions over to the other members and takes over no more sessions. If there is no other member, the
+    /// sessions stay here until they are released when this member leaves.
     ///
     /// Returns the number of sessions; `None` if there is no other active member.
     pub async fn drain(&self) -> Option<u64> {
@@ -335,7 +336,7 @@ impl Cluster {
         others.iter().any(|member| member.last.state == MemberState::Active)
     }
 
-    /// Sets what this supervisor does, tells the others, and learns what they do.
+    /// Sets the state of this supervisor, publishes it to the other members, and reads their states.
     async fn announce(&self, state: MemberState) {
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
         self.refresh().await;
@@ -347,11 +348,12 @@ impl Cluster {
             Ok(Some(members)) => self.set_members(members),
             // The next beat shows it too.
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "the other supervisors do not know yet what this one does"),
+            Err(error) => tracing::warn!(%error, "the other supervisors do not know the new state of this one yet"),
         }
     }
 
-    /// Hands a session over to any other member. The member that was chosen may begin to leave at the same time.
+    /// Hands a session over to any other member. Chooses another one if the chosen member begins to leave at the same
+    /// time.
     async fn move_away(&self, session: SessionId) {
         let mut tries = 0;
         loop {
@@ -450,7 +452,7 @@ impl Cluster {
                 Ok(watches) => break (others, watches),
                 Err(status) => {
                     tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
-                    // A beat during the calls is a change that does not wait.
+                    // If a beat succeeded during the calls, this returns at once.
                     if Instant::now() >= give_up || timeout_at(give_up, beats.changed()).await.is_err() {
                         let text = "another supervisor does not answer; watch the sessions again";
                         let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
@@ -459,7 +461,7 @@ impl Cluster {
                 }
             }
         };
-        // The end of one watch ends all.
+        // The end of one watch ends the whole stream.
         let ids =
             |watch: Streaming<pb::WatchSessionsResponse>| watch.map(changed_session).chain(stream::once(ready(None)));
         let none = stream::pending().boxed();
@@ -495,7 +497,7 @@ impl Cluster {
     /// Leaves the cluster. Other supervisors can claim the remaining sessions at once.
     pub async fn leave(&self) {
         let store = self.shared.directory.store();
-        // A beat in between changes the number.
+        // A beat between the two calls changes the number, so the removal is tried several times.
         for _ in 0..3 {
             let Ok(Some(members)) = self.beat().await else { return };
             let own = members.iter().find(|member| member.id == self.id());
@@ -504,7 +506,7 @@ impl Cluster {
                 Ok(false) => {}
                 Ok(true) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the member was not removed; the others find out in a few seconds");
+                    tracing::warn!(%error, "this member was not removed from the cluster; the others remove it in a few seconds");
                     return;
                 }
             }

@@ -24,23 +24,24 @@ use super::{link::Link, own_caller};
 /// How long a connection attempt may take.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
-/// Interval of the pings that find a peer that no longer answers, and the time for their answer.
+/// Interval of the pings that detect a peer that no longer answers.
 const PING_EVERY: Duration = Duration::from_secs(2);
+/// Maximum time for the answer to a ping.
 const PING_ANSWER: Duration = Duration::from_secs(2);
 
 /// Flow control window of a connection and of each of its streams, in bytes.
 const WINDOW: u32 = 1024 * 1024;
 
-/// Creates the channel to another member from the member's address. A channel connects when it is first needed, and again
-/// when the connection is lost. Cheap to clone.
+/// Creates the channel to another member from the member's address. A channel connects when it is first needed, and
+/// again when the connection is lost. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerConnector(Arc<Connect>);
 
 type Connect = dyn Fn(&str) -> Option<Channel> + Send + Sync;
 
 impl PeerConnector {
-    /// Connects over TCP, and over TLS if the address uses it. Certificates have this name, or else the host of the
-    /// address.
+    /// Creates a connector that uses TCP, and TLS if the address requires it. Certificates must have this name, or
+    /// otherwise the host of the address.
     #[must_use]
     pub fn new(tls: ClientFiles, server_name: Option<String>) -> Self {
         Self::over(move |address| {
@@ -59,7 +60,7 @@ impl PeerConnector {
         })
     }
 
-    /// Connects over the channels that `connect` returns; `None` means that the address is invalid.
+    /// Creates a connector that uses the channels of `connect`; `None` means that the address is invalid.
     pub fn over(connect: impl Fn(&str) -> Option<Channel> + Send + Sync + 'static) -> Self {
         Self(Arc::new(connect))
     }
@@ -111,8 +112,8 @@ impl Peers {
         Some(channel)
     }
 
-    /// Returns the stream for short calls to a member. Opens it if it is not open. Returns `None` if the member's address is
-    /// invalid.
+    /// Returns the stream for short calls to a member. Opens it if it is not open. Returns `None` if the member's
+    /// address is invalid.
     pub fn link(&self, member: &Member) -> Option<Link> {
         let link = |open: &Open| open.links.get(&member.id).filter(|link| !link.is_closed()).cloned();
         if let Some(link) = link(&lock(&self.open)) {

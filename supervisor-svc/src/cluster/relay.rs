@@ -1,15 +1,15 @@
 //! Runners attach to one supervisor, which relays their messages to the others.
 //!
-//! The relay opens a stream to each member in the runner's name, with the runner's hello. Each member answers for the
+//! The relay opens a stream to each member in the runner's name, with the runner's hello. Each member handles the
 //! threads of its own sessions. Messages about a thread go to the member that last sent a message about it, or that has
 //! confirmed it in its welcome.
 //!
-//! Invariant: a report goes to the owner of its session or nowhere. The runner resends what is not acknowledged on its next
-//! stream, so the relay ends the stream when a member with threads of the runner is lost.
+//! Invariant: a report goes to the owner of its session, or it is dropped. The runner resends unacknowledged reports on
+//! its next stream, so the relay ends the stream when a member with threads of the runner is lost.
 //!
-//! A stream to a member begins with a hello that names all threads of the runner: the member takes what is missing in it
-//! for lost. Only the runner knows them. The relay therefore opens streams when the runner attaches, and asks it to attach
-//! again when another member can be reached.
+//! A stream to a member begins with a hello that names all threads of the runner: the member treats threads that are
+//! not in it as lost. Only the runner knows its threads. The relay therefore opens streams when the runner attaches,
+//! and asks it to attach again when another member can be reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -38,18 +38,18 @@ use troupe_proto::{
 use super::Cluster;
 use crate::runners::{FromRunners, OUTBOX, RunnerGate, first_hello, permit};
 
-/// How long a member may take to welcome a runner, and to accept a message.
+/// Maximum time for a member to welcome a runner, and to accept a message.
 const MEMBER_WITHIN: Duration = Duration::from_secs(3);
 
-/// Interval at which the relay looks for members without a stream.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the relay calls members without a stream.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// Maximum number of messages that wait for a member.
 const WAITING: usize = 64;
 
 type Responses = BoxStream<'static, Result<pb::AttachResponse, Status>>;
 
-/// The gRPC service that runners attach to.
+/// The gRPC service to which runners attach.
 #[derive(Clone)]
 pub(crate) struct RunnerRelay {
     gate: RunnerGate,
@@ -57,7 +57,7 @@ pub(crate) struct RunnerRelay {
 }
 
 impl RunnerRelay {
-    /// Relays the streams of runners within this cluster, if there is one.
+    /// Creates a service that relays the streams of runners within the cluster, if there is one.
     pub const fn new(gate: RunnerGate, cluster: Option<Cluster>) -> Self {
         Self { gate, cluster }
     }
@@ -121,9 +121,9 @@ impl RunnerRelay {
             responses: StreamMap::new(),
             routes: HashMap::new(),
             stopped: HashMap::new(),
-            looking: JoinSet::new(),
+            probes: JoinSet::new(),
             pending: BTreeSet::new(),
-            heard: Instant::now(),
+            last_message: Instant::now(),
             lease: self.gate.lease(),
         };
         let lease = own.welcome.lease;
@@ -136,8 +136,8 @@ impl RunnerRelay {
                     merge(&mut verdicts, &opened.welcome);
                     relay.add(opened);
                 }
-                // Its threads continue. The runner attaches again when the member can be reached, or when their sessions have
-                // another owner.
+                // The threads of that member's sessions continue. The runner attaches again when the member can be
+                // reached, or when the sessions have another owner.
                 Err(status) => tracing::warn!(name = member.info.name, %status, "a runner is not relayed to a member"),
             }
         }
@@ -234,12 +234,12 @@ struct Relay {
     routes: HashMap<String, MemberId>,
     /// The number of the last report of threads whose program has stopped. Their routes end with its acknowledgement.
     stopped: HashMap<String, u64>,
-    /// Calls that show whether members without a stream can be reached.
-    looking: JoinSet<(MemberId, Result<(), Status>)>,
-    /// The members of these calls.
+    /// Calls that check whether members without a stream can be reached.
+    probes: JoinSet<(MemberId, Result<(), Status>)>,
+    /// The members that are being called.
     pending: BTreeSet<MemberId>,
     /// The time of the runner's last message.
-    heard: Instant,
+    last_message: Instant,
     lease: Duration,
 }
 
@@ -266,8 +266,8 @@ impl Relay {
     }
 
     async fn run(mut self, mut incoming: FromRunners, outbox: mpsc::Sender<Result<pb::AttachResponse, Status>>) {
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(PROBE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = tokio::select! {
                 () = outbox.closed() => return,
@@ -278,7 +278,7 @@ impl Relay {
                         return;
                     }
                     Some(Ok(request)) => {
-                        self.heard = Instant::now();
+                        self.last_message = Instant::now();
                         self.take(request).await
                     }
                 },
@@ -290,7 +290,7 @@ impl Relay {
                     }
                     None => self.end(member),
                 },
-                Some(Ok((member, reached))) = self.looking.join_next() => {
+                Some(Ok((member, reached))) = self.probes.join_next() => {
                     self.pending.remove(&member);
                     match reached {
                         Ok(()) if self.is_silent() => Ok(()),
@@ -301,8 +301,8 @@ impl Relay {
                         }
                     }
                 }
-                _ = looks.tick() => {
-                    self.look();
+                _ = ticks.tick() => {
+                    self.probe_missing();
                     Ok(())
                 }
             };
@@ -323,21 +323,22 @@ impl Relay {
         }
     }
 
-    /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease. The
-    /// other links stay: each member counts the lease from the last message that it received, and would count it from the
-    /// end of the link otherwise.
+    /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease.
+    /// The other links stay: each member counts the lease from the last message that it received. If its link ended
+    /// too, it would count from that end.
     fn end(&mut self, member: MemberId) -> Result<(), Reattach> {
         let ended = self.lose(member);
         if self.is_silent() { Ok(()) } else { ended }
     }
 
-    /// Returns whether the runner has said nothing for too long: it sends a heartbeat in each third of its lease.
+    /// Returns whether the runner has been silent for too long. It sends a heartbeat in each third of its lease.
     fn is_silent(&self) -> bool {
-        self.heard.elapsed() >= self.lease / 2
+        self.last_message.elapsed() >= self.lease / 2
     }
 
-    /// Calls members without a stream. A silent runner would not attach again.
-    fn look(&mut self) {
+    /// Calls the members without a stream. Does nothing if the runner is silent, because a silent runner would not
+    /// attach again.
+    fn probe_missing(&mut self) {
         if self.is_silent() {
             return;
         }
@@ -345,7 +346,7 @@ impl Relay {
             let is_missing = member.last.state == MemberState::Active && !self.links.contains_key(&member.id);
             if is_missing && self.pending.insert(member.id) {
                 let (cluster, id) = (self.cluster.clone(), member.id);
-                self.looking.spawn(async move { (id, cluster.reach(id).await) });
+                self.probes.spawn(async move { (id, cluster.reach(id).await) });
             }
         }
     }
@@ -362,14 +363,14 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes a message of the runner on.
+    /// Passes a message of the runner to the members that need it.
     async fn take(&mut self, request: pb::AttachRequest) -> Result<(), Reattach> {
         // The runner was silent for so long that its link to this supervisor has ended.
         if !self.links.contains_key(&self.own) {
             return Err(LOST);
         }
         let Some(message) = &request.message else {
-            // A newer runner says something; this supervisor counts it.
+            // The message is unknown, from a newer runner. This supervisor counts it.
             return self.send(self.own, request).await;
         };
         let thread = match message {
@@ -389,7 +390,7 @@ impl Relay {
             // The supervisor does not use acknowledgements of commands, and only supervisors ask for a slot.
             FromRunner::Hello(_) | FromRunner::CommandAck(_) | FromRunner::SlotNeeded(_) => return Ok(()),
         };
-        // Without a route, the owner of the thread is not known: the runner sends it again on its next stream.
+        // Without a route, the owner of the thread is not known. The runner sends the message again on its next stream.
         let Some(owner) = self.routes.get(thread).copied() else {
             return Ok(());
         };
@@ -427,7 +428,7 @@ impl Relay {
         }
     }
 
-    /// Passes a message of a member on.
+    /// Passes a message of a member to the runner.
     async fn deliver(
         &mut self,
         member: MemberId,
@@ -443,7 +444,7 @@ impl Relay {
                 self.routes.retain(|_, route| *route != member);
                 return Ok(());
             }
-            Some(ToRunner::GoAway(_)) => return Err(Reattach("a supervisor asks for it")),
+            Some(ToRunner::GoAway(_)) => return Err(Reattach("a supervisor requested it")),
             Some(ToRunner::StartThread(start)) => {
                 self.stopped.remove(&start.thread_id);
                 self.routes.insert(start.thread_id.clone(), member);

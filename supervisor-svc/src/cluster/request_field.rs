@@ -8,7 +8,7 @@ use prost::{
 };
 use prost_types::FileDescriptorSet;
 
-/// A text that many requests have.
+/// A text field that many requests have.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     RequestId,
@@ -54,8 +54,8 @@ fn numbers(field: Field) -> Option<Numbers> {
     Some(numbers)
 }
 
-/// Returns the text of a field; `None` if it is missing, empty, or cannot be found. `message` is the body of the call: a
-/// header of five bytes and the encoded request.
+/// Returns the text of a field; `None` if it is missing, empty, or cannot be found. `message` is the body of the call:
+/// a header of five bytes and the encoded request.
 pub(super) fn find<'message>(field: Field, method: &str, message: &'message [u8]) -> Option<&'message str> {
     let numbers = match field {
         Field::RequestId => &REQUEST_IDS,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found() {
+    fn find_returns_the_text_of_a_field() {
         let mut request = SpawnAgentRequest {
             session_id: String::from("session"),
             message: Some(String::from("the task")),
@@ -106,7 +106,7 @@ mod tests {
         compressed[0] = 1;
         assert_eq!(find(Field::RequestId, SPAWN, &compressed), None);
         for cut in 0..body(&request).len() {
-            // It does not panic.
+            // A truncated message must not cause a panic.
             find(Field::SessionId, SPAWN, &body(&request)[..cut]);
         }
         let get = GetSessionRequest {

@@ -1,4 +1,4 @@
-//! Approvals as their clients see them.
+//! Approvals as clients see them.
 
 use supervisor_log::codec::{
     enums::WireEnum as _,

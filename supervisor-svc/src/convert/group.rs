@@ -48,7 +48,7 @@ pub fn group(session: &Session, group: &Group) -> pb::Group {
     }
 }
 
-/// Returns what all items will have used, while the group is open and some have ended.
+/// Estimates the total usage of all items. Returns `None` unless the group is open and some items have ended.
 fn estimated_usage(group: &Group) -> Option<Usage> {
     let ended = group.count_of(ItemState::Succeeded) + group.count_of(ItemState::Failed);
     let all = ended + group.count_of(ItemState::Running) + group.count_of(ItemState::Pending);

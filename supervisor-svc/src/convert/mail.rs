@@ -7,7 +7,7 @@ use troupe_proto::supervisor::v1::{self as pb, mail};
 use super::thread::status;
 use crate::domain::state::mailbox::{Body, Letter};
 
-/// A letter, read or not.
+/// Builds the message of a letter.
 #[must_use]
 pub fn letter_to_pb(letter: &Letter, acknowledged: bool) -> pb::Mail {
     let body = match &letter.body {

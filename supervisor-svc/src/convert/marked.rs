@@ -8,7 +8,7 @@ use troupe_proto::{common::v1 as common, supervisor::v1 as pb};
 
 use crate::domain::event::{BlockRef, Event, Recorded, ThreadEvent};
 
-/// A prompt that a thread was sent, without texts; `None` if the record is of something else.
+/// Returns the prompt of a record, without texts. `None` if the record is not about a prompt.
 #[must_use]
 pub fn prompt(recorded: &Recorded) -> Option<pb::Prompt> {
     let Event::Thread(thread, event) = &recorded.event else {

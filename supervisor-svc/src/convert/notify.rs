@@ -33,7 +33,7 @@ pub fn notification_to_pb(
     }
 }
 
-/// A policy as the API has it.
+/// Builds the message of a policy.
 #[must_use]
 pub fn policy_to_pb(policy: &NotificationPolicy) -> pb::NotificationPolicy {
     match policy {

@@ -7,17 +7,18 @@ use crate::domain::rules::approval::without_arguments;
 /// Which data is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redaction {
-    /// All that there is: the beginnings of texts, and where webhooks lead.
+    /// Everything, including previews of texts and the URLs of webhooks.
     #[default]
     Everything,
     /// Excludes webhook URLs, because many receivers authenticate senders only by the path of the URL.
     Previews,
-    /// Not the beginnings of texts either, only digests and sizes; of tool calls the tools.
+    /// Excludes webhook URLs and previews of texts. Texts have only digests and sizes, and tool calls have only the
+    /// names of their tools.
     Digests,
 }
 
 impl Redaction {
-    /// A number for each value, from 0.
+    /// Returns the index of the value, from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         match self {
@@ -27,7 +28,7 @@ impl Redaction {
         }
     }
 
-    /// Whether texts are seen.
+    /// Returns whether texts are visible.
     #[must_use]
     pub const fn has_texts(self) -> bool {
         match self {
@@ -36,14 +37,14 @@ impl Redaction {
         }
     }
 
-    /// A session as it is seen.
+    /// Returns a session with only the visible data.
     #[must_use]
     pub fn session(self, mut session: pb::Session) -> pb::Session {
         self.webhooks(&mut session.webhooks);
         session
     }
 
-    /// An entry of a transcript as it is seen.
+    /// Returns an entry of a transcript with only the visible data.
     #[must_use]
     pub fn transcript_entry(self, mut entry: pb::TranscriptEntry) -> pb::TranscriptEntry {
         if !self.has_texts() {
@@ -59,7 +60,7 @@ impl Redaction {
         entry
     }
 
-    /// An approval as it is seen.
+    /// Returns an approval with only the visible data.
     #[must_use]
     pub fn approval(self, mut approval: pb::Approval) -> pb::Approval {
         if !self.has_texts() && approval.kind() == pb::ApprovalKind::Tool {
@@ -68,7 +69,7 @@ impl Redaction {
         approval
     }
 
-    /// A condition as it is seen.
+    /// Returns a condition with only the visible data.
     #[must_use]
     pub fn condition(self, mut condition: pb::Condition) -> pb::Condition {
         if !self.has_texts() {
@@ -77,7 +78,7 @@ impl Redaction {
         condition
     }
 
-    /// A result as it is seen.
+    /// Returns a result with only the visible data.
     #[must_use]
     pub fn result(self, mut result: pb::ThreadResult) -> pb::ThreadResult {
         if !self.has_texts() {
@@ -89,14 +90,14 @@ impl Redaction {
         result
     }
 
-    /// The latest tool as it is seen.
+    /// Removes the invisible data from the latest tool.
     pub fn tool_use(self, tool: &mut Option<pb::ToolUse>) {
         if let Some(tool) = tool.as_mut().filter(|_| !self.has_texts()) {
             tool.detail.clear();
         }
     }
 
-    /// An event as it is seen.
+    /// Returns an event with only the visible data.
     #[must_use]
     pub fn event(self, mut event: pb::Event) -> pb::Event {
         match &mut event.kind {
@@ -119,7 +120,7 @@ impl Redaction {
     }
 }
 
-/// Removes what an agent wrote from the reason of a condition.
+/// Removes the text of an agent from the reason of a condition.
 fn hide_reason(kind: pb::ConditionKind, reason: &mut String) {
     match kind {
         pb::ConditionKind::AwaitingToolApproval => *reason = without_arguments(reason),
@@ -128,7 +129,7 @@ fn hide_reason(kind: pb::ConditionKind, reason: &mut String) {
     }
 }
 
-/// Leaves of a webhook's URL whom it leads to.
+/// Removes everything but the scheme and the host from a webhook's URL.
 fn hide_path(webhook: &mut pb::Webhook) {
     let (scheme, rest) = webhook.url.split_once("://").unwrap_or_default();
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::{
 
 const THREAD: &str = "troupe.supervisor.v1.Thread";
 
-/// The error of a rejection.
+/// Returns the error of a rejection.
 #[must_use]
 pub fn fault(rejection: &Rejection) -> Fault {
     let text = rejection.to_string();
@@ -41,7 +41,7 @@ pub fn fault(rejection: &Rejection) -> Fault {
         Rejection::ThreadClosed(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosed), *id)
             .precondition(id.to_string(), "the thread must be open; ResumeAgent opens it again"),
         Rejection::ThreadClosing(id) => about_thread(new(Code::FailedPrecondition, Reason::ThreadClosing), *id)
-            .precondition(id.to_string(), "neither the thread nor one above it may be closing"),
+            .precondition(id.to_string(), "neither the thread nor an ancestor may be closing"),
         Rejection::SessionPaused => new(Code::FailedPrecondition, Reason::SessionPaused).precondition(
             "session",
             "the session must not be paused; UpdateSession with paused = false resumes it",
@@ -107,7 +107,7 @@ pub fn fault(rejection: &Rejection) -> Fault {
             .with("newest", newest)
             .quota(
                 thread.to_string(),
-                format!("{waiting} inputs wait, at most {MAX_PENDING_INPUTS} may; its next turn reads them"),
+                format!("{waiting} inputs wait; at most {MAX_PENDING_INPUTS} may wait, and the next turn reads them"),
             ),
         Rejection::Missing { what, id } => new(Code::NotFound, Reason::NotFound)
             .with("kind", what)

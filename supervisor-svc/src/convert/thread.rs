@@ -1,4 +1,4 @@
-//! Sessions and threads as their clients see them.
+//! Sessions and threads as clients see them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::domain::{
 /// Which data of a thread is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Its children's ids too.
+    /// Whether the ids of its children are included.
     pub tree: bool,
     /// Which texts are visible.
     pub redaction: Redaction,
@@ -98,7 +98,7 @@ pub fn thread(session: &Session, thread: &Thread, view: View) -> pb::Thread {
     }
 }
 
-/// The recorded conditions, and CLOSING of an open thread under a fence, the nearest one.
+/// Returns the recorded conditions, and CLOSING for an open thread under a fence, since the time of the nearest fence.
 fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Condition> {
     let is_open = thread.status.kind().is_open();
     let mut above = session.lineage(thread.id).filter(|_| is_open);
@@ -133,9 +133,9 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
     };
 }
 
-/// Returns the newer of two readings of a thread's counters, which only grow. The log contains checkpoints and the
-/// ends of turns, and telemetry may arrive before or after either. The cost is that of the reading with more tokens, or
-/// of the log.
+/// Returns the newer of two readings of a thread's counters, which only grow. The log contains checkpoints and the ends
+/// of turns, and telemetry may arrive before or after either. The cost comes from the reading with more tokens, or from
+/// the log.
 fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));
     let tokens = |usage: &pb::Usage| usage.input_tokens.saturating_add(usage.output_tokens);
@@ -155,7 +155,7 @@ fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     }
 }
 
-/// A status and since when it holds.
+/// Builds the message of a status, with the time of its start.
 #[must_use]
 pub fn status(status: &Status, since: UnixMillis) -> pb::Status {
     match status {

@@ -1,4 +1,4 @@
-//! Loading of a session: take ownership, restore the snapshot, fold the rest of the log and restore the first
+//! Loading of a session: takes ownership, restores the snapshot, folds the rest of the log and restores the first
 //! requests of the request log.
 
 use futures::TryFutureExt as _;
@@ -18,10 +18,10 @@ use crate::domain::{
     state::session::Session,
 };
 
-/// The number of records folded without yielding. This takes a few tenths of a millisecond.
-const STINT: usize = 128;
+/// The maximum number of records that are folded without yielding. Folding them takes a few tenths of a millisecond.
+const YIELD_AFTER: usize = 128;
 
-/// The size of the first page. It is small, because folding cannot start before it arrives.
+/// The number of records in the first page. It is small, because folding cannot start before it arrives.
 const FIRST_PAGE: usize = 128;
 
 /// A session rebuilt from its log.
@@ -42,18 +42,18 @@ enum Base {
     Beginning,
     /// After the snapshot.
     Snapshot(Box<Session>),
-    /// At the first event: the snapshot is unusable for this reason.
-    Useless(Failure),
+    /// At the first event: the snapshot is unusable, for this reason.
+    Unusable(Failure),
 }
 
-/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently if the log
-/// has one process; otherwise the session may belong to another one. Events that the earlier owner still appended are
-/// folded afterwards.
+/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently if only one
+/// process uses the log; otherwise another process may own the session. Events that the earlier owner still appended
+/// are folded afterwards.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
     let (claim, early) = if store.is_shared() {
         (store.claim(id).await, None)
     } else {
-        let (claim, early) = tokio::join!(store.claim(id), bring_back(store, id));
+        let (claim, early) = tokio::join!(store.claim(id), restore_at_head(store, id));
         (claim, Some(early))
     };
     let epoch = match claim {
@@ -91,27 +91,27 @@ async fn catch_up(
     early: Option<Result<(Session, Sequence), Failure>>,
 ) -> Result<(Session, Sequence), Failure> {
     let Some(Ok((session, snapshot))) = early else {
-        return bring_back(store, id).await;
+        return restore_at_head(store, id).await;
     };
     match store.read(id, session.sequence, FIRST_PAGE).await {
         // The log was compacted in the meantime, so there is a later snapshot.
-        Err(ReadError::Compacted { .. }) => bring_back(store, id).await,
+        Err(ReadError::Compacted { .. }) => restore_at_head(store, id).await,
         page => Ok((fold_from(store, id, Some(session), page?).await?, snapshot)),
     }
 }
 
 /// Returns the session at the end of its log, and the sequence of its snapshot.
-async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
+async fn restore_at_head(store: &dyn EventStore, id: SessionId) -> Result<(Session, Sequence), Failure> {
     let snapshot = store.snapshot(id).await;
     let after = match &snapshot {
         Ok(Some(snapshot)) => snapshot.sequence,
         Ok(None) | Err(_) => Sequence::ZERO,
     };
     let (base, mut page) = tokio::join!(base(id, snapshot), store.read(id, after, FIRST_PAGE));
-    let (session, useless) = match base? {
+    let (session, unusable) = match base? {
         Base::Beginning => (None, None),
         Base::Snapshot(session) => (Some(*session), None),
-        Base::Useless(failure) => {
+        Base::Unusable(failure) => {
             tracing::warn!(session = %id, %failure, "a snapshot cannot be used; the log is replayed");
             if after > Sequence::ZERO {
                 page = store.read(id, Sequence::ZERO, FIRST_PAGE).await;
@@ -124,7 +124,7 @@ async fn bring_back(store: &dyn EventStore, id: SessionId) -> Result<(Session, S
         Err(ReadError::Compacted { oldest, .. }) => {
             // Compacted records exist only in the snapshot.
             let missing = || Failure::Corrupt(format!("session {id} is compacted up to {oldest} without a snapshot"));
-            return Err(useless.unwrap_or_else(missing));
+            return Err(unusable.unwrap_or_else(missing));
         }
         read => read?,
     };
@@ -157,8 +157,8 @@ async fn fold_page(
     mut session: Option<Session>,
     records: &[StoredRecord],
 ) -> Result<Option<Session>, Failure> {
-    for (stint, records) in records.chunks(STINT).enumerate() {
-        if stint > 0 {
+    for (index, records) in records.chunks(YIELD_AFTER).enumerate() {
+        if index > 0 {
             yield_now().await;
         }
         session = fold(id, session, records)?;
@@ -183,7 +183,7 @@ async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> R
         Ok(Some(snapshot)) => snapshot,
         Ok(None) => return Ok(Base::Beginning),
         Err(error @ (ReadError::CorruptSide { .. } | ReadError::Corrupt { .. } | ReadError::Compacted { .. })) => {
-            return Ok(Base::Useless(error.into()));
+            return Ok(Base::Unusable(error.into()));
         }
         Err(error @ ReadError::Engine(_)) => return Err(error.into()),
     };
@@ -191,7 +191,7 @@ async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> R
     let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
     Ok(match decoded {
         Ok(Ok(session)) => Base::Snapshot(Box::new(session)),
-        Ok(Err(error)) => Base::Useless(error.into()),
-        Err(error) => Base::Useless(Failure::Corrupt(format!("the snapshot of session {id}: {error}"))),
+        Ok(Err(error)) => Base::Unusable(error.into()),
+        Err(error) => Base::Unusable(Failure::Corrupt(format!("the snapshot of session {id}: {error}"))),
     })
 }

@@ -65,7 +65,7 @@ pub(super) struct Actor {
     backlog: VecDeque<Request>,
     /// The time of the last timer check.
     checked_at: Instant,
-    /// When to recompute pending work after a failed append.
+    /// When to recompute pending work. Set after a failed append.
     retry_at: Option<Instant>,
     /// The oldest unrecorded report of each thread after a failed append, until its runner resends it.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
@@ -540,7 +540,7 @@ impl Actor {
         let (shared, id, epoch) = (Arc::clone(&self.shared), self.session.id, self.epoch);
         let is_due = append::due(&self.session).is_some();
         let released = async move {
-            // If the session was loaded again in the meantime, its epoch is another one.
+            // If the session was loaded again in the meantime, its epoch is different, and this release has no effect.
             if shared.config.store.is_shared()
                 && let Err(error) = shared.config.store.release(id, epoch).await
             {
@@ -563,7 +563,8 @@ impl Actor {
         }
         match handed_over {
             Ok(true) => tracing::debug!(session = %id, %to, "session handed over"),
-            // The other supervisor takes over no sessions, or this one is no longer the owner: its next append shows that.
+            // Either the other supervisor takes over no sessions, or this one is no longer the owner. In the second
+            // case, the next append is rejected.
             Ok(false) => {
                 let _ = reply.send(Err(Failure::moved(id)));
                 return false;
@@ -582,7 +583,7 @@ impl Actor {
         true
     }
 
-    /// Rejects what waits in the mailboxes when the actor has ended. None of it had an effect.
+    /// Rejects the messages that wait in the mailboxes when the actor has ended. They had no effect.
     fn refuse_waiting(&mut self) {
         self.control.close();
         self.spawns.close();

@@ -48,10 +48,10 @@ pub(super) fn due(session: &Session) -> Option<UnixMillis> {
 /// The number of records above which a command waits for the next append.
 const FULL_RECORDS: usize = 256;
 
-/// The same for requests, rejected ones included.
+/// The number of requests above which a command waits for the next append. Rejected requests count.
 const FULL_REQUESTS: usize = 1_024;
 
-/// The same for bytes of content.
+/// The bytes of content above which a command waits for the next append.
 const FULL_CONTENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// A reply that is sent when the append is durable. Even a rejection may depend on earlier changes of the batch.
@@ -116,8 +116,8 @@ impl AppendBuilder {
     }
 
     pub fn is_full(&self) -> bool {
-        // Rejections record nothing but wait for the append too. Without this limit, a flood of them could delay the
-        // append without bound.
+        // Rejected requests record nothing, but they wait for the append too. Without this limit, a flood of them could
+        // delay the append without bound.
         if self.pending.replies.len() >= FULL_REQUESTS {
             return true;
         }
@@ -249,9 +249,9 @@ impl AppendBuilder {
     }
 
     /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
-    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result, the
-    /// input of a repair turn and the table of a group are always stored: they are needed, and few can follow, because
-    /// further input is rejected.
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result,
+    /// the input of a repair turn and the table of a group are always stored: they are needed, and few can follow,
+    /// because further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.pending.quota.check(contents) else {
             return Ok(true);
@@ -270,7 +270,7 @@ impl AppendBuilder {
         if !matches!(command, Command::Dispatch(_) | Command::Report { .. }) {
             return Err(rejection.into());
         }
-        if self.pending.quota.leave_out() {
+        if self.pending.quota.record_omission() {
             tracing::warn!(session = %self.working.id, %rejection, "prompts and results are stored without their content");
         }
         Ok(false)

@@ -19,7 +19,7 @@ use crate::domain::{
     time::{REQUESTS_REMEMBERED, UnixMillis},
 };
 
-/// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot is below 4 KiB.
+/// The maximum number of deletions per slot. Beyond it, the oldest is forgotten early. A full slot has less than 4 KiB.
 const PER_SLOT: usize = 40;
 
 /// The stored record of deletions. There is one instance per store, so that slots are not changed concurrently.

@@ -162,7 +162,7 @@ impl Directory {
         let look_up = self.shared.actors.look_up(id);
         let made = look_up.get_or_start(|| async {
             let created = store.create(key, batch).await;
-            match created.map_err(|error| NotMade::Failed(error.into()))? {
+            match created.map_err(|error| CreateError::Failed(error.into()))? {
                 Created::New => {
                     let loaded = Loaded {
                         session,
@@ -173,24 +173,24 @@ impl Directory {
                     };
                     Ok(Actor::start(&self.shared, loaded))
                 }
-                Created::Existing { session, hash } => Err(NotMade::Existing { session, hash }),
+                Created::Existing { session, hash } => Err(CreateError::Existing { session, hash }),
             }
         });
-        let not_made = match made.await {
+        let error = match made.await {
             Ok(handle) => {
                 for subscriber in self.shared.config.feed.subscribers() {
                     subscriber.created(id);
                 }
                 return Ok(handle);
             }
-            Err(not_made) => not_made,
+            Err(error) => error,
         };
-        match (not_made, hash) {
-            (NotMade::Failed(failure), _) => Err(failure),
-            (NotMade::Existing { hash: earlier, .. }, Some((request_id, hash))) if hash != earlier => {
+        match (error, hash) {
+            (CreateError::Failed(failure), _) => Err(failure),
+            (CreateError::Existing { hash: earlier, .. }, Some((request_id, hash))) if hash != earlier => {
                 Err(Rejection::RequestIdReused(request_id).into())
             }
-            (NotMade::Existing { session, .. }, _) => self.session(session).await,
+            (CreateError::Existing { session, .. }, _) => self.session(session).await,
         }
     }
 
@@ -288,28 +288,28 @@ impl Directory {
         self.shared.places.leave();
     }
 
-    /// Returns the other supervisor that owns a session, if it is known. It may be out of date.
+    /// Returns the other supervisor that owns a session, if it is known. The information may be out of date.
     #[must_use]
-    pub fn place(&self, id: SessionId) -> Option<MemberId> {
+    pub fn known_owner(&self, id: SessionId) -> Option<MemberId> {
         self.shared.places.owner(id)
     }
 
     /// Forgets that a supervisor owns a session, so that the next look-up asks the log.
-    pub fn forget_place(&self, id: SessionId, owner: MemberId) {
+    pub fn forget_owner(&self, id: SessionId, owner: MemberId) {
         self.shared.places.forget(id, owner);
     }
 
-    /// Activates the sessions of members that have been removed, as far as they are due.
-    pub fn members_are_gone(&self, gone: &[MemberId]) {
+    /// Activates the due sessions of members that have been removed.
+    pub fn activate_sessions_of_removed(&self, gone: &[MemberId]) {
         self.shared.places.forget_members(gone);
         self.shared.orphans.notify_one();
     }
 
-    /// Loads a session in a separate task: callers whose deadlines are shorter than the loading would otherwise begin it
-    /// over and over, and it would never end.
+    /// Loads a session in a separate task: otherwise callers whose deadlines are shorter than the loading would restart
+    /// it again and again, and it would never end.
     async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
         // A supervisor that leaves still waits for a load that has begun: it hands the session over afterwards.
-        let owner = self.place(id);
+        let owner = self.known_owner(id);
         if owner.is_some() {
             return Err(Failure::Elsewhere { session: id, owner });
         }
@@ -322,7 +322,7 @@ impl Directory {
     }
 
     async fn load(&self, id: SessionId) -> Result<Handle, Failure> {
-        let owner = self.place(id);
+        let owner = self.known_owner(id);
         if owner.is_some() || self.shared.places.is_leaving() {
             return Err(Failure::Elsewhere { session: id, owner });
         }
@@ -339,7 +339,7 @@ impl Directory {
 }
 
 /// The reason why a session was not created.
-enum NotMade {
+enum CreateError {
     /// The same request id created this session before.
     Existing {
         session: SessionId,

@@ -25,7 +25,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
 const LAST: SessionId = SessionId::from_uuid(Uuid::max());
 
 /// The position after the sessions that are always due, because they are active or have webhooks.
-const AT_WORK: Due = Due {
+const ALWAYS_DUE: Due = Due {
     at: DUE_AT_ONCE,
     session: LAST,
 };
@@ -66,11 +66,11 @@ impl Directory {
             match self.activate_due(after, now).await {
                 Ok(Round { activated, failed }) => {
                     if after.is_none() || activated > 0 {
-                        tracing::info!(sessions = activated, "sessions that were due are awake");
+                        tracing::info!(sessions = activated, "due sessions activated");
                     }
                     self.shared().not_activated.record(failed as u64, &[]);
                     if failed == 0 {
-                        after = Some(AT_WORK);
+                        after = Some(ALWAYS_DUE);
                     }
                 }
                 Err(failure) => tracing::error!(%failure, "sessions that are due cannot be found"),
@@ -83,7 +83,7 @@ impl Directory {
             };
             tokio::select! {
                 () = ended.cancelled() => return,
-                // Sessions of a removed member were active in its memory.
+                // The sessions of a removed member that were in its memory now need another owner.
                 () = self.shared().orphans.notified() => after = None,
                 () = sleeps => {}
             }
@@ -111,7 +111,8 @@ impl Directory {
         }
     }
 
-    /// Gives each supervisor another order, so that they rarely claim the same session at the same time.
+    /// Sorts the sessions in an order that differs between supervisors, so that two of them rarely claim the same
+    /// session at the same time.
     fn order_for_member(&self, sessions: &mut [SessionId]) {
         let store = self.store();
         if store.is_shared() {

@@ -7,25 +7,25 @@ use supervisor_log::{
 
 use crate::domain::{ids::SessionId, rejection::Rejection};
 
-/// The reason why there is no [`Done`](super::Done).
+/// The reason why a command has no [`Done`](super::Done).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failure {
-    /// The rules reject the command. Nothing happened.
+    /// The rules reject the command, which had no effect.
     #[error(transparent)]
     Refused(#[from] Rejection),
     /// The session does not exist.
     #[error("session with id {0} not found")]
     SessionNotFound(SessionId),
-    /// The store could not write. Nothing happened; a retry may succeed.
-    #[error("nothing was done: {0}; free the cause and try again")]
+    /// The store could not write. The command had no effect; a retry may succeed.
+    #[error("nothing was done: {0}; remove the cause and try again")]
     StoreUnavailable(String),
-    /// The record would exceed its maximum size. Nothing happened.
+    /// The record would exceed its maximum size. The command had no effect.
     #[error("nothing was done: {0}")]
     TooLarge(String),
-    /// It may or may not have happened: the service ends and replays its log.
+    /// The command may or may not have taken effect. The service ends and replays its log.
     #[error("the outcome is unknown; retry with the same request_id")]
     OutcomeUnknown,
-    /// Another supervisor has the session, or takes it over. Nothing happened; the call can be repeated there.
+    /// Another supervisor owns the session or takes it over. The command had no effect; the call can be repeated there.
     #[error("the session is moving to another supervisor; try again")]
     Elsewhere {
         /// The session.
@@ -40,7 +40,7 @@ pub enum Failure {
     #[error("{0}")]
     Corrupt(String),
     /// Stored data was written by a newer release.
-    #[error("{0}; run a release that knows it")]
+    #[error("{0}; run a newer release")]
     UpgradeRequired(String),
 }
 

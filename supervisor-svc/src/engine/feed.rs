@@ -1,9 +1,9 @@
 //! The commit feed: the only way out of a session.
 //!
-//! A session's actor calls the process's [`Subscriber`]s and its own [`Subscription`]s after each durable append, in the
-//! order of the log and before it takes the next command. They run in the actor's task, so they must return quickly:
-//! slow work belongs into a task of its own, which reports its end with [`Waker::wake`]. Followers with their own pace,
-//! such as watches, receive the same commits from [`Handle::follow`].
+//! A session's actor calls the process's [`Subscriber`]s and its own [`Subscription`]s after each durable append, in
+//! the order of the log and before it takes the next command. They run in the actor's task, so they must return
+//! quickly: slow work belongs in a separate task, which reports its end with [`Waker::wake`]. Followers with their own
+//! pace, such as watches, receive the same commits from [`Handle::follow`].
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::domain::{command::Command, event::Recorded, ids::SessionId, state::se
 #[derive(Clone, Copy, Debug)]
 pub struct Active<'a> {
     /// The handle of the session's actor. A subscription must not keep a clone: each clone keeps the session in memory.
-    /// Its tasks may.
+    /// Its tasks may keep one.
     pub handle: &'a Handle,
     /// The durable state.
     pub session: &'a Arc<Session>,
@@ -50,7 +50,7 @@ pub trait Subscriber: Send + Sync {
     /// Called after each durable append, before the session's subscriptions.
     fn committed(&self, _change: &Change<'_>) {}
 
-    /// Called after each append, with its duration, whether it succeeded or failed.
+    /// Called with the duration of each append that succeeded or failed.
     fn append_ended(&self, _elapsed: Duration) {}
 
     /// Called when a session left memory.
@@ -89,7 +89,7 @@ pub trait Subscription: Send {
     }
 }
 
-/// Commands that a session's actor and its subscriptions issue. They run before any request of a client.
+/// Commands from a session's actor and its subscriptions. They run before any request of a client.
 #[derive(Debug, Default)]
 pub struct Commands(VecDeque<(Command, Vec<Content>)>);
 
@@ -128,7 +128,7 @@ impl Waker {
         Self(handle.control())
     }
 
-    /// Has the actor call [`Subscription::woken`]. Has no effect if the actor has ended.
+    /// Makes the actor call [`Subscription::woken`]. Has no effect if the actor has ended.
     pub async fn wake(&self) {
         let _ = self.0.send(Message::Wake).await;
     }

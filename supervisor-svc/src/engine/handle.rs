@@ -24,13 +24,15 @@ use crate::{
 /// The maximum number of waiting messages per class. Beyond it, senders wait.
 pub(super) const MAILBOX: usize = 1_024;
 
-/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible. Cheap to clone.
+/// A handle to a loaded session. Each handle keeps the session in memory, so drop it as soon as possible. Cheap to
+/// clone.
 ///
-/// All handles to one actor share their parts: when these are unshared, all messages were sent.
+/// All handles to one actor share their parts. If a handle is the only owner of its parts, no other handle can still
+/// send a message.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Parts>);
 
-/// What the handles to an actor share.
+/// The state that all handles to an actor share.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) id: SessionId,
@@ -236,7 +238,7 @@ impl Handle {
         earlier: Option<Box<RequestRecord>>,
         contents: Vec<Content>,
     ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
-        // Spawns must not delay a close, so every command that can come in floods belongs to them.
+        // Spawns must not delay a close, so every command that can arrive in large numbers uses the spawn mailbox.
         let is_spawn = matches!(command, Command::Spawn(_) | Command::FailSpawn { .. });
         let class = if is_spawn { &self.0.spawns } else { &self.0.control };
         let (reply, answer) = oneshot::channel();
@@ -277,12 +279,12 @@ impl Handle {
         answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
-    /// Checks whether a request was made before. If not, reserves its id. For requests with slow work before their
-    /// command; other requests are recognised by the command itself.
+    /// Checks whether a request was made before. If not, reserves its id. Use it for requests with slow work before
+    /// their command; other requests are recognised when their command is executed.
     ///
     /// # Errors
-    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused), [`Failure::Elsewhere`], or the
-    /// store's error.
+    /// [`Rejection::RequestIdReused`](crate::domain::rejection::Rejection::RequestIdReused), [`Failure::Elsewhere`], or
+    /// the store's error.
     pub async fn begin(&self, remember: Option<Remember>) -> Result<Begun, Failure> {
         let Some(remember) = remember else {
             return Ok(Begun::New(InFlight::new(self, None)));
@@ -298,8 +300,8 @@ impl Handle {
         answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
-    /// Marks a thread as waiting for others, under a separate id. Its slot is lent to those of them that are queued
-    /// below it.
+    /// Marks a thread as waiting for others, under a separate id. The thread lends its slot to the awaited threads that
+    /// are queued below it.
     ///
     /// # Errors
     /// [`Failure::Elsewhere`].
@@ -326,7 +328,7 @@ impl InFlight {
     /// See [`Handle::execute`].
     pub async fn execute(self, command: Command, origin: Origin, contents: Vec<Content>) -> Result<Done, Failure> {
         let remember = self.remember.clone();
-        // The actor knows since the beginning of the request that there is no earlier one.
+        // When the request began, the actor checked that there is no earlier request with this key.
         let answer = self.handle.enqueue(command, origin, remember, None, contents).await?;
         answer.await.map_err(|_| Failure::Gone)?
     }

@@ -74,7 +74,7 @@ impl Remember {
 pub struct Done {
     /// The state after the append that contains the events.
     pub session: Arc<Session>,
-    /// The parts of the reply that the state does not contain. A retry gets those of the first call.
+    /// The parts of the reply that the state does not contain. A retry gets the parts of the first call.
     pub outcome: Outcome,
     /// Whether the command recorded anything.
     pub recorded: bool,

@@ -92,7 +92,7 @@ impl Upkeep {
         match &mut self.under_way {
             Some(task) => {
                 if let Err(error) = task.await {
-                    tracing::error!(%error, "the upkeep of a session broke");
+                    tracing::error!(%error, "maintenance of a session panicked");
                 }
                 self.under_way = None;
             }

@@ -1,4 +1,4 @@
-//! Which other supervisor owns a session, as far as it is known. An entry may be out of date: the supervisor that it names
+//! The known owners of sessions that other supervisors own. An entry may be out of date: the supervisor that it names
 //! checks the ownership itself.
 
 use std::{
@@ -15,7 +15,7 @@ use svc_kit::lock::lock;
 use crate::domain::ids::SessionId;
 
 /// The maximum number of entries. Beyond it, all of them are forgotten: a miss costs one statement of the database.
-const MAX_PLACES: usize = 100_000;
+const MAX_OWNERS: usize = 100_000;
 
 /// The known owners of sessions.
 #[derive(Debug, Default)]
@@ -35,13 +35,13 @@ impl Places {
     /// Remembers the owner of a session.
     pub fn put(&self, session: SessionId, owner: MemberId) {
         let mut owners = lock(&self.owners);
-        if owners.len() >= MAX_PLACES {
+        if owners.len() >= MAX_OWNERS {
             owners.clear();
         }
         owners.insert(session, owner);
     }
 
-    /// Forgets this owner of a session. A later one stays known.
+    /// Forgets this owner of a session. Keeps the entry if it names another owner.
     pub fn forget(&self, session: SessionId, owner: MemberId) {
         let mut owners = lock(&self.owners);
         if owners.get(&session) == Some(&owner) {
@@ -49,12 +49,12 @@ impl Places {
         }
     }
 
-    /// Forgets what these supervisors own.
+    /// Forgets the sessions of these supervisors.
     pub fn forget_members(&self, gone: &[MemberId]) {
         lock(&self.owners).retain(|_, owner| !gone.contains(owner));
     }
 
-    /// Takes over no more sessions.
+    /// Records that this supervisor takes over no more sessions.
     pub fn leave(&self) {
         self.is_leaving.store(true, Ordering::Release);
     }

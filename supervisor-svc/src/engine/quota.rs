@@ -4,7 +4,8 @@ use supervisor_log::store::Content;
 
 use crate::domain::rejection::Rejection;
 
-/// More than one append adds. If less room is left, the content is counted exactly before each append.
+/// More bytes than one append adds. If the session has less room left, its content is counted exactly before each
+/// append.
 const MARGIN: u64 = 32 * 1024 * 1024;
 
 /// The used content of a session and its limit, in bytes.
@@ -66,7 +67,7 @@ impl ContentQuota {
     }
 
     /// Records that content was omitted. Returns whether this is the first time.
-    pub const fn leave_out(&mut self) -> bool {
+    pub const fn record_omission(&mut self) -> bool {
         let is_first = !self.left_out;
         self.left_out = true;
         is_first

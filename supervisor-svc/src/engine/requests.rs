@@ -1,7 +1,8 @@
 //! The request log: a retry gets the result of the first call. Only successes are remembered, for 24 hours.
 //!
-//! A session can remember so many requests that reading them would delay its activation by seconds. Only the first page is
-//! read then, and the others in the background; until that is done, each request is looked up in the store.
+//! A session can remember so many requests that reading all of them would delay its activation by seconds. Activation
+//! therefore reads only the first page, and a background task reads the others. Until it is done, each request is
+//! looked up in the store.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -39,7 +40,7 @@ const _: () = assert!(Limits::CEILING.max_open_threads as usize * STOPPED_BYTES 
 
 type Waiter = (Remember, oneshot::Sender<Result<Begun, Failure>>);
 
-/// The number of requests below which expired ones are not removed.
+/// The minimum number of requests at which expired ones are removed.
 const FEW: usize = 1_024;
 
 /// Pause after a failed read of the requests.
@@ -92,8 +93,8 @@ impl Requests {
 
     /// Remembers a request whose events are now durable.
     pub fn remember(&mut self, key: RequestKey, hash: RequestHash, outcome: Outcome, now: UnixMillis) {
-        // Runs when the number has doubled. The cost per request is constant, and at most half of the entries are
-        // expired.
+        // Expired entries are removed when the number of entries has doubled. The cost per request is therefore
+        // constant.
         if self.done.len() >= FEW.max(2 * self.remembered) {
             self.done.retain(|_, (.., expires)| *expires > now);
             self.remembered = self.done.len();
@@ -120,10 +121,10 @@ pub(super) async fn restore(stored: Arc<StoredRequests>, mut after: RequestKey, 
                 }
             }
             Err(ReadError::Engine(error)) => {
-                tracing::debug!(%session, %error, "the requests of a session are read again soon");
+                tracing::debug!(%session, %error, "reading the requests of a session is retried");
                 sleep(RETRY_AFTER).await;
             }
-            // The others can still be looked up.
+            // The unread requests can still be looked up in the store.
             Err(error) => {
                 tracing::warn!(%session, %error, "not all requests of a session can be read");
                 return;
@@ -146,7 +147,7 @@ fn encode(outcome: &Outcome) -> Bytes {
     let status_before = outcome
         .status_before
         .and_then(|kind| StatusKind::ALL.iter().position(|other| *other == kind))
-        .and_then(|place| u32::try_from(place + 1).ok());
+        .and_then(|index| u32::try_from(index + 1).ok());
     pb::Outcome {
         session_id: String::new(),
         thread_id: outcome.thread.map(|id| id.to_string()).unwrap_or_default(),
@@ -166,12 +167,12 @@ fn encode(outcome: &Outcome) -> Bytes {
 /// Decodes an outcome. An undecodable outcome is returned as empty, but its request still counts as done.
 fn decode(bytes: &Bytes) -> Outcome {
     let stored = pb::Outcome::decode(bytes.clone()).unwrap_or_default();
-    let place = usize::try_from(stored.status_before).unwrap_or_default();
+    let index = usize::try_from(stored.status_before).unwrap_or_default();
     Outcome {
         thread: stored.thread_id.parse().ok(),
-        status_before: place
+        status_before: index
             .checked_sub(1)
-            .and_then(|place| StatusKind::ALL.get(place).copied()),
+            .and_then(|index| StatusKind::ALL.get(index).copied()),
         input: (stored.input_number > 0).then(|| InputNumber::new(stored.input_number)),
         other: stored.other_id.parse().ok(),
         stopped: stored

@@ -49,11 +49,11 @@ pub(super) struct Shared {
     pub deletions: Deletions,
     /// Cancelled when the outcome of a write is unknown: the process must stop and replay its log.
     pub outcome_unknown: CancellationToken,
-    /// Notified when a session that leaves memory must be activated or deleted at some time.
+    /// Notified when a session leaves memory that must be activated or deleted later.
     pub due: Notify,
     /// Notified when sessions have lost their owner.
     pub orphans: Notify,
-    /// Turns of the sessions that restore their requests. They leave readers of the store to callers that wait.
+    /// Permits for sessions that restore their requests. The limit leaves readers of the store to waiting callers.
     pub restores: Arc<Semaphore>,
     /// The number of writes that were refused because the session has another owner.
     pub fenced: Counter<u64>,

@@ -20,8 +20,8 @@ pub(super) struct StoredRequests {
     session: SessionId,
     /// Whether the actor has all of them in memory. Set by the actor only.
     are_restored: AtomicBool,
-    /// What the sessions of a process share so that only a few of them read pages in the background.
-    turns: Arc<Semaphore>,
+    /// Permits that the sessions of a process share, so that only a few of them read pages in the background.
+    permits: Arc<Semaphore>,
 }
 
 impl fmt::Debug for StoredRequests {
@@ -39,14 +39,14 @@ pub(super) struct Page {
 }
 
 impl StoredRequests {
-    /// The requests of a session. `restored` says whether the actor begins with all of them; otherwise each page of the
-    /// others needs one of the `turns`.
-    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool, turns: Arc<Semaphore>) -> Self {
+    /// Creates the requests of a session. `restored` says whether the actor begins with all of them; otherwise each
+    /// further page needs a permit of `permits`.
+    pub fn new(store: Arc<dyn EventStore>, session: SessionId, restored: bool, permits: Arc<Semaphore>) -> Self {
         Self {
             store,
             session,
             are_restored: AtomicBool::new(restored),
-            turns,
+            permits,
         }
     }
 
@@ -67,13 +67,13 @@ impl StoredRequests {
         self.session
     }
 
-    /// Reads the page after a key, when it is this session's turn.
+    /// Waits for a permit, then reads the page after a key.
     ///
     /// # Errors
     /// See [`EventStore::requests`].
     pub async fn page_after(&self, after: RequestKey) -> Result<Page, ReadError> {
         // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         page(self.store.as_ref(), self.session, Some(after)).await
     }
 

@@ -56,7 +56,7 @@ impl Drop for LookUp {
             return;
         }
         let mut entries = lock(&self.table.entries);
-        // Under the lock, so that one of several look-ups that end is the last one.
+        // The entry is dropped under the lock, so that exactly one of several ending look-ups is the last one.
         drop(std::mem::take(&mut self.entry));
         let is_unused = |entry: &Entry| Arc::strong_count(entry) == 1 && !entry.initialized();
         if entries.get(&self.id).is_some_and(is_unused) {
@@ -107,8 +107,8 @@ impl ActorTable {
         }
     }
 
-    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and the
-    /// removal happen under one lock, so no caller can look the session up in between.
+    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and
+    /// the removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
         let mut entries = lock(&self.entries);
         if !is_entry_of(entries.get(&handle.id()), handle) {

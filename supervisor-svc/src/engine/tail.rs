@@ -1,5 +1,5 @@
 //! All events of a session from a position on. Events are read from the log until the reader has caught up, then
-//! received as they are appended. A slow reader goes back to the log.
+//! received as they are appended. A reader that lags reads from the log again.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Begins after the event of that number.
+    /// Creates a reader that begins after the event with the given number.
     pub fn after(store: Arc<dyn EventStore>, handle: Handle, position: Sequence) -> Self {
         // Subscribes before the state is read, so that no event is missed between the two.
         let feed = handle.follow();

@@ -36,7 +36,7 @@ use crate::{
     runners::RunnerHub,
 };
 
-/// How a label names the status that a count is of.
+/// The label of a thread's status.
 const STATUS: &str = "status";
 
 /// The kinds of tokens that are counted.
@@ -66,14 +66,11 @@ impl Default for Metrics {
         let time = |name, what| meter.f64_histogram(name).with_unit("s").with_description(what).build();
         let count = |name, what| meter.u64_counter(name).with_description(what).build();
         let new = Self {
-            append: time(
-                "troupe.log.append.duration",
-                "How long appends to the log take, on the disk",
-            ),
-            start: time("troupe.thread.start.duration", "From a spawn to the first turn"),
+            append: time("troupe.log.append.duration", "Duration of appends to the log"),
+            start: time("troupe.thread.start.duration", "Time from a spawn to its first turn"),
             queue: time("troupe.thread.queue.duration", "How long threads wait for a slot"),
             cascade: time("troupe.thread.cascade.duration", "How long subtrees take to close"),
-            turns: count("troupe.turns", "Turns that ended, by how"),
+            turns: count("troupe.turns", "Turns that ended, by status"),
             tokens: count("troupe.tokens", "Tokens that agents have spent, by kind"),
             refusals: count("troupe.spawns.refused", "Spawns that the registry refused, by reason"),
             denials: counter("troupe.tools.denied", "Tool calls that were refused"),
@@ -83,15 +80,15 @@ impl Default for Metrics {
                 .build(),
             lags: counter(
                 "troupe.watchers.lagged",
-                "Times that a watcher fell behind and read on in the log",
+                "Number of times that a watcher fell behind and continued from the log",
             ),
             delay: time(
                 "troupe.watchers.delay.duration",
-                "How long what was appended waits for each watcher that follows",
+                "Time from an append to its delivery to a watcher",
             ),
             cascades: Mutex::default(),
         };
-        // There from the start, so that the first increase of each is seen.
+        // Counters exist from the start, so that the first increase of each is visible.
         for status in [StatusKind::Completed, StatusKind::Errored, StatusKind::Interrupted] {
             new.turns.add(0, &[KeyValue::new(STATUS, status.as_str())]);
         }
@@ -103,7 +100,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A watcher fell behind.
+    /// Counts a watcher that fell behind.
     pub fn lagged(&self) {
         self.lags.add(1, &[]);
     }
@@ -113,7 +110,7 @@ impl Metrics {
         self.delay.record(delay.as_secs_f64(), &[]);
     }
 
-    /// Counts a watcher as long as it lives.
+    /// Counts a watcher until the returned value is dropped.
     pub fn watching(&self) -> Watching {
         self.watchers.add(1, &[]);
         Watching(self.watchers.clone())
@@ -220,7 +217,7 @@ impl Subscriber for Metrics {
     }
 }
 
-/// A watcher that is counted.
+/// Counts a watcher until it is dropped.
 #[derive(Debug)]
 pub struct Watching(UpDownCounter<i64>);
 
@@ -231,8 +228,8 @@ impl Drop for Watching {
 }
 
 /// Registers gauges that are computed whenever the metrics are read: sessions in memory with their threads, slots and
-/// approvals, the runners, and the size of the log, if it is a file in `data_dir`. Each reading inspects every session in
-/// memory.
+/// approvals, the runners, and the size of the log, if it is a file in `data_dir`. Each reading inspects every session
+/// in memory.
 pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) {
     let meter = meter();
     let loaded = directory.clone();
@@ -260,7 +257,7 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
     let counted = directory.clone();
     meter
         .u64_observable_gauge("troupe.slots")
-        .with_description("Slots of sessions in memory, by whether a thread has them")
+        .with_description("Slots of sessions in memory, by state")
         .with_callback(move |gauge| {
             let (mut taken, mut all) = (0_u64, 0_u64);
             for session in counted.states() {
@@ -297,7 +294,7 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
     let runners = hub.clone();
     meter
         .u64_observable_gauge("troupe.runners.slots")
-        .with_description("Slots of attached runners with a capacity, by whether a program has them")
+        .with_description("Slots of attached runners that declare a capacity, by state")
         .with_callback(move |gauge| {
             let (mut taken, mut free) = (0_u64, 0_u64);
             for runner in runners.list() {
@@ -312,7 +309,7 @@ pub fn observe(directory: &Directory, hub: &RunnerHub, data_dir: Option<&Path>) 
     let disconnected = hub.clone();
     meter
         .u64_observable_gauge("troupe.runners.away")
-        .with_description("Runners that are not attached, and whose lease runs")
+        .with_description("Disconnected runners within their lease")
         .with_callback(move |gauge| gauge.observe(disconnected.disconnected() as u64, &[]))
         .build();
     let runners = hub.clone();

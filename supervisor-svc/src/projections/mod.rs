@@ -1,5 +1,5 @@
-//! Readers of the commit feed and of the sessions' state: watches, notifications, webhooks, the overview of all sessions,
-//! and metrics. A projection never changes a session.
+//! Readers of the commit feed and of the sessions' state: watches, notifications, webhooks, the overview of all
+//! sessions, and metrics. A projection never changes a session.
 
 pub mod metrics;
 pub mod notifications;

@@ -1,5 +1,5 @@
-//! Listings of sessions: the state of sessions in memory, and the summary of the others. A session is loaded only if it
-//! has no summary of its last event, as after a crash.
+//! Listings of sessions: the state of sessions in memory, and the summaries of the others. A session is loaded only if
+//! its summary does not include its last event, for example after a crash.
 //!
 //! Followers of all sessions are notified of changes. Each follower has a separate set that grows with the number of
 //! sessions, not of changes. A slow follower therefore misses no session and does not block others.
@@ -42,10 +42,11 @@ const PAGE: usize = 128;
 /// The maximum number of sessions that are read concurrently from other supervisors.
 const READS_AT_ONCE: usize = 16;
 
-/// How long a page of a listing waits for sessions whose supervisor does not answer. Another one takes it over in that time.
+/// How long a page of a listing waits for sessions whose supervisor does not answer. Another supervisor takes them over
+/// in that time.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(8);
 
-/// Pause between two reads of such a session.
+/// The pause between two reads of a session whose supervisor does not answer.
 const RETRY_READ: Duration = Duration::from_millis(250);
 
 /// The filter of a listing.
@@ -167,7 +168,7 @@ impl Overview {
         self.read_elsewhere(entry.session, elsewhere, end).await
     }
 
-    /// Reads a session from the supervisor that owns it. Waits until `end` if that one does not answer.
+    /// Reads a session from the supervisor that owns it. If the owner does not answer, retries until `end`.
     async fn read_elsewhere(
         &self,
         session: SessionId,
@@ -182,7 +183,7 @@ impl Overview {
                     Err(status) => tracing::debug!(%session, %status, "the owner of a session does not answer"),
                 }
                 // The session may be moving, or its owner may have ended.
-                self.directory.forget_place(session, known);
+                self.directory.forget_owner(session, known);
             }
             match self.directory.session(session).await {
                 Ok(handle) => return Ok(convert::thread::session(&handle.state())),
@@ -222,7 +223,8 @@ pub struct Follower {
 }
 
 impl Changes {
-    /// Notifies every follower that a session was created, changed or deleted. Call it after that was published.
+    /// Notifies every follower that a session was created, changed or deleted. Call it after the new state is
+    /// published.
     fn publish(&self, session: SessionId) {
         for inbox in lock(&self.followers).iter() {
             lock(&inbox.changed).insert(session);

@@ -20,32 +20,32 @@ pub(super) struct Circuit(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 enum State {
-    /// Closed. `failures` counts consecutive unanswered requests.
-    Answers { failures: u32 },
-    /// The registry does not respond. No request is sent before `until`.
-    Away { until: Instant },
-    /// One trial request is in flight.
-    Tried,
+    /// `failures` counts consecutive unanswered requests.
+    Closed { failures: u32 },
+    /// Open: the registry does not respond. No request is sent before `until`.
+    Open { until: Instant },
+    /// Open, and one trial request is in flight.
+    Trial,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self::Answers { failures: 0 }
+        Self::Closed { failures: 0 }
     }
 }
 
 impl Circuit {
-    /// The leave to ask; `None`: not now.
-    pub(super) fn enter(&self) -> Option<Passage> {
+    /// Returns a permission for one request; `None` if no request may be sent now.
+    pub(super) fn enter(&self) -> Option<Permission> {
         let is_trial = self.with(|state| match *state {
-            State::Answers { .. } => Some(false),
-            State::Away { until } if until <= Instant::now() => {
-                *state = State::Tried;
+            State::Closed { .. } => Some(false),
+            State::Open { until } if until <= Instant::now() => {
+                *state = State::Trial;
                 Some(true)
             }
-            State::Away { .. } | State::Tried => None,
+            State::Open { .. } | State::Trial => None,
         })?;
-        Some(Passage {
+        Some(Permission {
             circuit: self.clone(),
             is_trial,
             is_over: false,
@@ -57,16 +57,16 @@ impl Circuit {
     }
 }
 
-/// Permission for one request. Dropping it without a result, as when the caller disconnects, leaves the registry's
-/// state undecided.
+/// Permission for one request. If it is dropped without a result, for example because the caller disconnects, the state
+/// of the registry stays unknown.
 #[derive(Debug)]
-pub(super) struct Passage {
+pub(super) struct Permission {
     circuit: Circuit,
     is_trial: bool,
     is_over: bool,
 }
 
-impl Passage {
+impl Permission {
     /// Records a response from the registry, including an error response.
     pub(super) fn answered(mut self) {
         self.is_over = true;
@@ -76,24 +76,24 @@ impl Passage {
     /// Records that the registry did not respond.
     pub(super) fn unanswered(mut self) {
         self.is_over = true;
-        let away = State::Away {
+        let open = State::Open {
             until: Instant::now() + PAUSE,
         };
         self.circuit.with(|state| match state {
-            State::Answers { failures } if *failures + 1 < FAILURES => *failures += 1,
-            State::Answers { .. } => *state = away,
-            State::Tried if self.is_trial => *state = away,
+            State::Closed { failures } if *failures + 1 < FAILURES => *failures += 1,
+            State::Closed { .. } => *state = open,
+            State::Trial if self.is_trial => *state = open,
             // The request was sent before the circuit opened.
-            State::Away { .. } | State::Tried => {}
+            State::Open { .. } | State::Trial => {}
         });
     }
 }
 
-impl Drop for Passage {
+impl Drop for Permission {
     fn drop(&mut self) {
         if self.is_trial && !self.is_over {
             self.circuit
-                .with(|state| *state = State::Away { until: Instant::now() });
+                .with(|state| *state = State::Open { until: Instant::now() });
         }
     }
 }

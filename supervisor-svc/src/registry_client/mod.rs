@@ -1,8 +1,8 @@
 //! Client of the registry, which is used for every spawn and for listing spawnable roles. All requests are pure reads
-//! or can be repeated like one, so they are retried if the connection, not the registry, failed.
+//! or can be repeated like reads, so they are retried if the connection, not the registry, failed.
 //!
-//! A registry drops uploaded bundles when it restarts or needs the space. A session stores its own bundle. If the
-//! registry does not hold the bundle of a session's request, this module uploads it and repeats the request
+//! A registry drops uploaded workspace bundles when it restarts or needs the space. A session stores its own bundle. If
+//! the registry does not hold the bundle of a session's request, this module uploads it and repeats the request
 //! ([`RegistryClient::with_workspace`]). No other module does this.
 
 mod circuit;
@@ -80,14 +80,15 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// delay spreads their retries.
 const AGAIN_WITHIN: Duration = Duration::from_millis(100);
 
-/// Interval of connection pings, and the maximum time for a reply. Without pings, a connection whose peer vanished
-/// silently, with its machine or behind a partitioned network, would lose requests until TCP stops retransmitting.
+/// Interval of connection pings. Without pings, a connection whose peer vanished silently, with its machine or behind a
+/// partitioned network, would lose requests until TCP stops retransmitting.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(10);
+/// Maximum time for the reply to a ping.
 pub(crate) const PING_ANSWER: Duration = Duration::from_secs(5);
 
-/// Number of agents per page of a listing. Together with the maximum number of pages, it exceeds the maximum size of a
-/// catalogue.
+/// Number of agents per page of a listing. Multiplied by [`MAX_PAGES`], it exceeds the maximum size of a catalogue.
 const PAGE_SIZE: i32 = 2_000;
+/// Maximum number of pages of a listing.
 const MAX_PAGES: usize = 64;
 
 type Client = AgentRegistryServiceClient<Traced>;
@@ -104,7 +105,7 @@ trait Question: Clone + Send + Sync {
         request: Request<Self>,
     ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
 
-    /// The digest of the bundle that has the templates. Empty if no bundle is necessary.
+    /// Returns the digest of the bundle that has the templates. Empty if the request needs no bundle.
     fn workspace_digest(&self) -> &str {
         ""
     }
@@ -189,7 +190,7 @@ pub enum Unresolved {
 }
 
 impl Unresolved {
-    /// The status for a client.
+    /// Returns the status for a client.
     #[must_use]
     pub fn into_status(self) -> Status {
         match self {
@@ -199,11 +200,12 @@ impl Unresolved {
 }
 
 impl RegistryClient {
-    /// A client of the registry at `url`, or of the registries at the addresses of its host, `tls` for one over TLS. It
-    /// connects when it is first needed, and again when a connection is lost. Must be called in a tokio runtime.
+    /// Creates a client of the registry at `url`, or of the registries at the addresses of its host. `tls` is used if
+    /// the URL requires it. The client connects when it is first needed, and again when a connection is lost. Must be
+    /// called in a tokio runtime.
     ///
     /// # Errors
-    /// If `url` is no URL.
+    /// If `url` is not a URL.
     pub fn new(
         url: &str,
         token: Option<ShownToken>,
@@ -220,7 +222,7 @@ impl RegistryClient {
         Ok(client)
     }
 
-    /// A client over channels of the caller's making; `url` only names the registry in logs and errors.
+    /// Creates a client over the channels that `channel` returns; `url` only names the registry in logs and errors.
     #[must_use]
     pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<ShownToken>, clock: Clock) -> Self {
         Self {
@@ -235,7 +237,7 @@ impl RegistryClient {
             clock,
             unanswered: counter(
                 "troupe.registry.unanswered",
-                "Questions that the registry did not answer",
+                "Requests that the registry did not answer",
             ),
         }
     }
@@ -255,7 +257,7 @@ impl RegistryClient {
         }
     }
 
-    /// The files of a bundle that the registry holds.
+    /// Returns the files of a bundle that the registry holds.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -265,7 +267,7 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Vec<WorkspaceFile>, Unresolved> {
-        let _turn = self.turn(deadline).await?;
+        let _permit = self.transfer_permit(deadline).await?;
         let question = GetWorkspaceRequest { workspace_digest };
         Ok(self.ask(&question, deadline, trace).await?.files)
     }
@@ -300,7 +302,7 @@ impl RegistryClient {
             (Some(resolved), _) => {
                 let resolution = Resolution::try_from(resolved)
                     .map(Arc::new)
-                    .map_err(|error| self.judge(Status::internal(format!("its answer makes no sense: {error}"))))?;
+                    .map_err(|error| self.judge(Status::internal(format!("its response is invalid: {error}"))))?;
                 question.known_etag.clear();
                 let known = Known {
                     etag,
@@ -312,7 +314,7 @@ impl RegistryClient {
         }
     }
 
-    /// The agent types that a question is about, all pages of them, in order of name.
+    /// Returns the agent types that a request selects, from all pages, in order of name.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -335,7 +337,7 @@ impl RegistryClient {
         Ok(agents)
     }
 
-    /// The agent type that a text is routed to.
+    /// Returns the agent type to which a text is routed.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -348,7 +350,7 @@ impl RegistryClient {
         self.ask(&request, deadline, trace).await
     }
 
-    /// The tools of the supervisor as a model is offered them, with the catalogue's roles.
+    /// Returns the supervisor's tools as they are offered to a model, with the roles of the catalogue.
     ///
     /// # Errors
     /// See [`Unresolved`].
@@ -367,17 +369,18 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Unresolved> {
-        let place = self.pool.lease(question.workspace_digest());
-        let answer = self.question(&place, question, deadline, trace).await;
+        let lease = self.pool.lease(question.workspace_digest());
+        let answer = self.question(&lease, question, deadline, trace).await;
         match (answer, &self.stored_workspace) {
             (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
-                // To the same registry. Boxed since it is rare, and large.
-                Box::pin(self.bring_back_and_ask(stored_workspace, &place, question, deadline, trace)).await
+                // Uploads the bundle to the same registry. The future is boxed because this case is rare and the future
+                // is large.
+                Box::pin(self.upload_and_ask(stored_workspace, &lease, question, deadline, trace)).await
             }
             (Err(status), None) if is_unknown_workspace(&status) => {
                 let mut answer = Err(status);
-                // The uploader may have reached any registry.
-                for other in self.pool.others(&place) {
+                // The bundle may have been uploaded to any registry.
+                for other in self.pool.others(&lease) {
                     match Box::pin(self.question(&other, question, deadline, trace)).await {
                         Err(status) if is_unknown_workspace(&status) => {}
                         // This registry did not answer, and may have the bundle.
@@ -394,22 +397,22 @@ impl RegistryClient {
         }
     }
 
-    async fn bring_back_and_ask<Q: Question>(
+    async fn upload_and_ask<Q: Question>(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Unresolved> {
-        let _turn = self.turn(deadline).await?;
+        let _permit = self.transfer_permit(deadline).await?;
         // The previous holder of the lock may have uploaded the same bundle.
-        match self.question(place, question, deadline, trace).await {
+        match self.question(lease, question, deadline, trace).await {
             Err(status) if is_unknown_workspace(&status) => {}
             answer => return answer.map_err(|status| self.judge(status)),
         }
-        self.bring_back(stored_workspace, place, deadline, trace).await?;
-        let answer = self.question(place, question, deadline, trace).await;
+        self.upload_workspace(stored_workspace, lease, deadline, trace).await?;
+        let answer = self.question(lease, question, deadline, trace).await;
         answer.map_err(|status| {
             // The workspace was dropped again. The caller can only retry.
             if is_unknown_workspace(&status) {
@@ -420,10 +423,10 @@ impl RegistryClient {
         })
     }
 
-    async fn bring_back(
+    async fn upload_workspace(
         &self,
         stored_workspace: &StoredWorkspace,
-        place: &Lease,
+        lease: &Lease,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<(), Unresolved> {
@@ -433,7 +436,7 @@ impl RegistryClient {
             .map_err(|failure| Unresolved::Unavailable(failure.into()))?;
         // The registry may reject the upload for any reason, but that does not make the request itself invalid.
         let answer = self
-            .attempt(place, &bundle, deadline, trace)
+            .attempt(lease, &bundle, deadline, trace)
             .await
             .map_err(|status| self.away(&status))?;
         let (expected, actual) = (stored_workspace.workspace_digest(), answer.workspace_digest);
@@ -456,25 +459,25 @@ impl RegistryClient {
         Err(Unresolved::Unavailable(fault.into()))
     }
 
-    /// Waits until no other bundle is on its way.
-    async fn turn(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
+    /// Waits until no other bundle is being transferred.
+    async fn transfer_permit(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
         timeout(deadline::within(deadline, TRANSFER_WITHIN), self.transfers.lock())
             .await
             .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
     }
 
-    /// Asks, where it makes sense.
+    /// Sends a request, unless the circuit is open.
     async fn question<Q: Question>(
         &self,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Status> {
         let Some(passage) = self.circuit.enter() else {
-            return Err(self.unavailable("it has not answered for a while").into());
+            return Err(self.unavailable("it did not answer several requests").into());
         };
-        let answer = self.attempt(place, question, deadline, trace).await;
+        let answer = self.attempt(lease, question, deadline, trace).await;
         match &answer {
             Err(status) if reason_of(status).is_none() => {
                 // An expired deadline of the caller says nothing about the registry.
@@ -491,22 +494,22 @@ impl RegistryClient {
     /// over the first one, which is reconnected.
     async fn attempt<Q: Question>(
         &self,
-        place: &Lease,
+        lease: &Lease,
         question: &Q,
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Status> {
-        let attempt = |place: &Lease| Q::send(place.client(), self.request(question.clone(), deadline, trace));
-        let mut answer = attempt(place).await;
+        let attempt = |lease: &Lease| Q::send(lease.client(), self.request(question.clone(), deadline, trace));
+        let mut answer = attempt(lease).await;
         if answer.as_ref().is_err_and(lost::in_transport) {
-            answer = attempt(&self.pool.lease_after(place)).await;
+            answer = attempt(&self.pool.lease_after(lease)).await;
         }
         // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
         // now.
         if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
-            sleep(self.clock.part_of(longest)).await;
-            answer = attempt(place).await;
+            sleep(self.clock.random_part(longest)).await;
+            answer = attempt(lease).await;
         }
         answer.map(Response::into_inner)
     }
@@ -530,7 +533,7 @@ impl RegistryClient {
         let Some(reason) = reason_of(&status) else {
             return self.away(&status);
         };
-        // The supervisor itself creates the latter reason if it sent no request.
+        // The supervisor itself creates REGISTRY_UNAVAILABLE if it sent no request.
         if matches!(reason, Reason::WorkspaceUnknown | Reason::RegistryUnavailable) {
             return Unresolved::Unavailable(status);
         }
@@ -573,7 +576,7 @@ impl RegistryClient {
     }
 }
 
-/// The host of an endpoint, which is a name.
+/// The host name of an endpoint.
 #[derive(Debug)]
 struct HostName {
     host: String,
@@ -627,7 +630,7 @@ mod tests {
     use super::*;
     use crate::{clock::TimeSource, domain::time::UnixMillis};
 
-    /// Every random number is the largest.
+    /// A clock whose random numbers all have the maximum value.
     struct Unlucky;
 
     impl TimeSource for Unlucky {
@@ -640,7 +643,7 @@ mod tests {
         }
     }
 
-    /// The times at which it was sent. Its connections are all lost.
+    /// A request whose connections are all lost. Stores the times at which it was sent.
     #[derive(Clone, Default)]
     struct LostQuestion(Arc<std::sync::Mutex<Vec<Instant>>>);
 
@@ -664,9 +667,9 @@ mod tests {
         let begun = Instant::now();
         let deadline = deadline.map(|left| Deadline { at: begun + left });
         let question = LostQuestion::default();
-        let place = registry.pool.lease("");
+        let lease = registry.pool.lease("");
         let answer = registry
-            .attempt(&place, &question, deadline, &TraceParent::root())
+            .attempt(&lease, &question, deadline, &TraceParent::root())
             .await;
         assert!(answer.is_err());
         let sent = question.0.lock().unwrap();

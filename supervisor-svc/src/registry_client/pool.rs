@@ -1,8 +1,8 @@
 //! Connections to the registries, which are the addresses of one name. A request uses the connection with the fewest
-//! requests in flight. A light load uses one connection, and a heavy load is spread over all of them. A request about an
-//! uploaded bundle uses the registry that rendezvous hashing of the bundle's digest selects, so that each bundle has to
-//! be in one registry only, and supervisors agree on it. A request whose connection is lost is repeated over another
-//! connection, to another registry if there is one.
+//! requests in flight. A light load uses one connection, and a heavy load is spread over all of them. A request about
+//! an uploaded bundle uses the registry that rendezvous hashing of the bundle's digest selects, so that each bundle has
+//! to be in one registry only, and all supervisors select the same one. A request whose connection is lost is repeated
+//! over another connection, to another registry if there is one.
 //!
 //! A name with one address, like that of a Kubernetes Service, counts as one registry. It is looked up for each
 //! connection, and the Service balances the connections.
@@ -34,16 +34,16 @@ pub(crate) const CONNECTIONS: usize = 4;
 /// Maximum number of registries. Further addresses are ignored.
 pub(crate) const MAX_REGISTRIES: usize = 16;
 
-/// Interval of the look-ups of the registry's name, and the maximum time of one.
+/// Interval of the look-ups of the registry's name. Also the maximum time of a look-up.
 pub(crate) const LOOK_UP_EVERY: Duration = Duration::from_secs(5);
 
-/// The registries. Every clone has the same.
+/// The registries. All clones share the same state.
 #[derive(Clone, Debug)]
 pub(super) struct Pool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The only registry, unless the name has several addresses.
+    /// The only registry, if the name has a single address.
     by_name: Arc<Registry>,
     /// Never empty.
     current: RwLock<Registries>,
@@ -86,7 +86,7 @@ impl Registry {
         })
     }
 
-    /// The registry with the highest weight is responsible for a bundle.
+    /// Returns the registry's weight for a bundle. The registry with the highest weight is responsible for the bundle.
     fn weight(&self, workspace_digest: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.address, workspace_digest).hash(&mut hasher);
@@ -95,7 +95,7 @@ impl Registry {
 }
 
 impl Pool {
-    /// A pool of one registry, over channels that `channel` returns.
+    /// Creates a pool of one registry, over channels that `channel` returns.
     pub fn of(channel: impl Fn() -> Channel) -> Self {
         let by_name = Registry::new(None, channel);
         Self(Arc::new(Inner {
@@ -153,13 +153,13 @@ impl Pool {
         Arc::clone(&self.0.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A place on the connection that carries the fewest questions. A question about a bundle, whose digest is not
-    /// empty, goes to the registry that is responsible for the bundle.
+    /// Returns a lease of the connection with the fewest requests in flight. If the digest is not empty, the connection
+    /// is to the registry that is responsible for the bundle.
     pub fn lease(&self, workspace_digest: &str) -> Lease {
         self.lease_except(workspace_digest.to_owned(), None)
     }
 
-    /// A place for the same question on another connection, to another registry if there is one.
+    /// Returns a lease of another connection for the same request, to another registry if there is one.
     pub fn lease_after(&self, lost: &Lease) -> Lease {
         self.lease_except(lost.workspace_digest.clone(), Some(lost))
     }
@@ -183,7 +183,7 @@ impl Pool {
         Lease::new(Arc::clone(registry), connection, workspace_digest)
     }
 
-    /// A place for the same question at each of the other registries, in the order of their responsibility.
+    /// Returns a lease for the same request at each of the other registries, in the order of their responsibility.
     pub fn others(&self, lease: &Lease) -> Vec<Lease> {
         self.ranked(&lease.workspace_digest)
             .into_iter()
@@ -192,7 +192,8 @@ impl Pool {
             .collect()
     }
 
-    /// Returns the registries, for a bundle in the order of their responsibility.
+    /// Returns the registries. If the digest is not empty, they are in the order of their responsibility for the
+    /// bundle.
     fn ranked(&self, workspace_digest: &str) -> Vec<Arc<Registry>> {
         let mut registries = self.registries().to_vec();
         if !workspace_digest.is_empty() {
@@ -202,8 +203,8 @@ impl Pool {
     }
 }
 
-/// Returns addresses of one family: a host with an address of each family is one registry. Answers of a name server come in
-/// any order, and the result does not depend on it.
+/// Returns addresses of one family: a host with an address of each family is one registry. The result does not depend
+/// on the order of the addresses, which differs between answers of a name server.
 fn of_one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let is_ipv4 = addresses.iter().any(SocketAddr::is_ipv4);
     let sorted: BTreeSet<_> = addresses
@@ -219,12 +220,12 @@ pub trait LookUp: Send + Sync {
     fn addresses(&self) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
-/// A place on a connection for one question, until it is dropped.
+/// Counts one request on a connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
     registry: Arc<Registry>,
     connection: usize,
-    /// The bundle that the question is about, or empty.
+    /// The digest of the bundle that the request needs, or empty.
     workspace_digest: String,
 }
 
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_bundle_has_a_registry_and_few_move() {
+    async fn bundles_are_spread_and_few_move_to_added_registry() {
         let name = Name::default();
         name.set([1, 2, 3]);
         let pool = following(&name).await;

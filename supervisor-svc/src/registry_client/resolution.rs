@@ -35,7 +35,7 @@ pub struct Resolution {
     pub sandbox: Sandbox,
     /// Which edges its threads may manage.
     pub edge_management: EdgeManagement,
-    /// The capabilities that its graph template declares. Some of them determine `edge_management`.
+    /// The capabilities that the role's graph template declares. Some of them determine `edge_management`.
     pub capabilities: Arc<[String]>,
     /// The layers that the role adds to its parent's grant.
     pub role_layers: Arc<[Layer]>,
@@ -69,7 +69,7 @@ impl Resolution {
 impl TryFrom<common::ResolvedSpawn> for Resolution {
     type Error = DecodeError;
 
-    /// Refuses what it cannot understand: it might restrict.
+    /// Rejects a response with unknown values, because they might be restrictions.
     fn try_from(resolved: common::ResolvedSpawn) -> Result<Self, Self::Error> {
         if resolved.agent_type.is_empty() {
             return Err(malformed("a resolved role without a name"));

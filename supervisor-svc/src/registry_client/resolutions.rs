@@ -15,7 +15,7 @@ const LIMITS: MemoLimits = MemoLimits {
     entry_bytes: 256 * 1024,
 };
 
-/// A resolution with the registry's name for it.
+/// A resolution with its etag.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub etag: String,
@@ -33,12 +33,12 @@ impl Default for Resolutions {
 }
 
 impl Resolutions {
-    /// The last answer to a question, which is without an etag here and in [`Self::keep`].
+    /// Returns the last response to a request. The request must have no etag, here and in [`Self::keep`].
     pub fn get(&self, question: &ResolveSpawnRequest) -> Option<Known> {
         self.0.get(question, |known| Some(known.clone()))
     }
 
-    /// Keeps an answer. One without a name is of no use.
+    /// Stores a response. Ignores a response without an etag.
     pub fn keep(&self, question: ResolveSpawnRequest, known: Known) {
         if !known.etag.is_empty() {
             let content = known.resolution.content.as_ref();

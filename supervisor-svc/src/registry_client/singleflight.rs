@@ -1,6 +1,6 @@
 //! Request coalescing for identical concurrent spawns. A spawn only shares a request that is sent after the spawn
-//! arrived, so a shared response is never older than the response to its own request would be. Hundreds of callers
-//! that want the same role cost the registry only a few requests.
+//! arrived, so a shared response is never older than the response to its own request would be. Hundreds of callers that
+//! need the same role cause only a few requests.
 
 use std::{
     collections::HashMap,
@@ -23,11 +23,11 @@ use super::{Unresolved, resolution::Resolution};
 
 /// Number of identical requests in flight before further ones wait for each other. A few concurrent callers never
 /// wait.
-const ON_THEIR_WAY: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 
 /// Maximum time that callers share a request: many times the latency of a healthy registry. If the registry hangs,
 /// callers do not wait for each other.
-const TOGETHER_WITHIN: Duration = Duration::from_millis(100);
+const SHARE_WITHIN: Duration = Duration::from_millis(100);
 
 type Answer = Result<Arc<Resolution>, Unresolved>;
 
@@ -43,7 +43,7 @@ pub(super) struct Singleflight(Mutex<HashMap<ResolveSpawnRequest, Arc<Flight>>>)
 struct Flight {
     /// Number of callers. It changes only under the lock of [`Singleflight`].
     participants: AtomicUsize,
-    on_their_way: Semaphore,
+    in_flight: Semaphore,
     /// The next round, whose request has not been sent yet. New callers may join it.
     open: Mutex<Arc<Response>>,
 }
@@ -52,7 +52,7 @@ impl Default for Flight {
     fn default() -> Self {
         Self {
             participants: AtomicUsize::new(0),
-            on_their_way: Semaphore::new(ON_THEIR_WAY),
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
             open: Mutex::default(),
         }
     }
@@ -87,10 +87,10 @@ impl Singleflight {
             let participant = self.join(question);
             let mut own = None;
             let turn = async {
-                // Continues whether or not the permit was acquired.
-                let _turn = timeout(TOGETHER_WITHIN, participant.line.on_their_way.acquire()).await;
-                participant.line.close(&participant.round);
-                // The futures around it have a copy of it each.
+                // Sends the request even if the permit was not acquired in time.
+                let _permit = timeout(SHARE_WITHIN, participant.flight.in_flight.acquire()).await;
+                participant.flight.close(&participant.round);
+                // The future is boxed because each of the enclosing futures would contain a copy of it.
                 let answer = Box::pin(ask()).await;
                 if concerns_all(&answer, deadline) {
                     Some(answer)
@@ -108,17 +108,17 @@ impl Singleflight {
 
     fn join<'a>(&'a self, question: &'a ResolveSpawnRequest) -> Participant<'a> {
         let mut all = lock(&self.0);
-        let line = match all.get(question) {
-            Some(line) => Arc::clone(line),
+        let flight = match all.get(question) {
+            Some(flight) => Arc::clone(flight),
             None => Arc::clone(all.entry(question.clone()).or_default()),
         };
-        line.participants.fetch_add(1, Ordering::Relaxed);
+        flight.participants.fetch_add(1, Ordering::Relaxed);
         drop(all);
-        let round = Arc::clone(&lock(&line.open));
+        let round = Arc::clone(&lock(&flight.open));
         Participant {
             flights: self,
             question,
-            line,
+            flight,
             round,
         }
     }
@@ -140,14 +140,14 @@ fn concerns_all(answer: &Answer, deadline: Option<Deadline>) -> bool {
 struct Participant<'a> {
     flights: &'a Singleflight,
     question: &'a ResolveSpawnRequest,
-    line: Arc<Flight>,
+    flight: Arc<Flight>,
     round: Arc<Response>,
 }
 
 impl Drop for Participant<'_> {
     fn drop(&mut self) {
         let mut all = lock(&self.flights.0);
-        if self.line.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.flight.participants.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(self.question);
         }
     }
@@ -211,24 +211,24 @@ mod tests {
     async fn concurrent_identical_requests_share_one_flight() {
         let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
         let spawn = || flights.ask(&question, None, || registry.ask());
-        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        let mut first = Box::pin(join_all((0..MAX_IN_FLIGHT).map(|_| spawn())));
         assert!(poll!(&mut first).is_pending());
         let mut together = Box::pin(join_all((0..20).map(|_| spawn())));
         assert!(poll!(&mut together).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT);
 
         registry.answers.add_permits(1);
         assert!(poll!(&mut first).is_pending());
         assert!(poll!(&mut together).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 1);
         // This caller arrived after the round's request was sent and must not share it: a response must not be older
         // than its caller.
         let mut late = Box::pin(spawn());
         assert!(poll!(&mut late).is_pending());
 
-        registry.answers.add_permits(ON_THEIR_WAY + 1);
+        registry.answers.add_permits(MAX_IN_FLIGHT + 1);
         let (first, together, late) = (first.await, together.await, late.await);
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 2);
         for answer in first.into_iter().chain(together).chain([late]) {
             assert!(matches!(answer, Err(Unresolved::Verdict(status)) if status.message() == "no such role"));
         }
@@ -251,18 +251,18 @@ mod tests {
     async fn cancelled_sender_is_replaced() {
         let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
         let spawn = || flights.ask(&question, None, || registry.ask());
-        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        let mut first = Box::pin(join_all((0..MAX_IN_FLIGHT).map(|_| spawn())));
         assert!(poll!(&mut first).is_pending());
         let (mut asking, mut waiting) = (Box::pin(spawn()), Box::pin(spawn()));
         assert!(poll!(&mut asking).is_pending() && poll!(&mut waiting).is_pending());
         registry.answers.add_permits(1);
         assert!(poll!(&mut first).is_pending() && poll!(&mut asking).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 1);
 
         drop(asking);
         assert!(poll!(&mut waiting).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
-        registry.answers.add_permits(ON_THEIR_WAY);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 2);
+        registry.answers.add_permits(MAX_IN_FLIGHT);
         assert!(matches!(waiting.await, Err(Unresolved::Verdict(_))));
     }
 
@@ -274,14 +274,14 @@ mod tests {
                 Fault::new(Code::Unavailable, reason, "").into(),
             ));
             let spawn = || flights.ask(&question, None, || registry.ask());
-            let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+            let mut first = Box::pin(join_all((0..MAX_IN_FLIGHT).map(|_| spawn())));
             assert!(poll!(&mut first).is_pending());
             let mut together = Box::pin(join_all((0..10).map(|_| spawn())));
             assert!(poll!(&mut together).is_pending());
-            registry.answers.add_permits(ON_THEIR_WAY + asked);
+            registry.answers.add_permits(MAX_IN_FLIGHT + asked);
             first.await;
             assert!(together.await.iter().all(Result::is_err));
-            assert_eq!(registry.asked(), ON_THEIR_WAY + asked, "{reason:?}");
+            assert_eq!(registry.asked(), MAX_IN_FLIGHT + asked, "{reason:?}");
         }
     }
 
@@ -291,27 +291,27 @@ mod tests {
         let registry = Registry::that(away());
         let over = Some(Deadline { at: Instant::now() });
         let spawn = |deadline| flights.ask(&question, deadline, || registry.ask());
-        let mut first = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn(None))));
+        let mut first = Box::pin(join_all((0..MAX_IN_FLIGHT).map(|_| spawn(None))));
         assert!(poll!(&mut first).is_pending());
         let mut together = Box::pin(join_all([over, None].map(spawn)));
         assert!(poll!(&mut together).is_pending());
-        registry.answers.add_permits(ON_THEIR_WAY + 2);
+        registry.answers.add_permits(MAX_IN_FLIGHT + 2);
         first.await;
         assert!(together.await.iter().all(Result::is_err));
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 2);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn hanging_registry_does_not_block_other_callers() {
         let (flights, registry, question) = (Singleflight::default(), Registry::that(verdict()), question("scribe"));
         let spawn = || flights.ask(&question, None, || registry.ask());
-        let mut hanging = Box::pin(join_all((0..ON_THEIR_WAY).map(|_| spawn())));
+        let mut hanging = Box::pin(join_all((0..MAX_IN_FLIGHT).map(|_| spawn())));
         assert!(poll!(&mut hanging).is_pending());
         let mut next = Box::pin(spawn());
         assert!(poll!(&mut next).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY);
-        advance(TOGETHER_WITHIN + Duration::from_millis(1)).await;
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT);
+        advance(SHARE_WITHIN + Duration::from_millis(1)).await;
         assert!(poll!(&mut next).is_pending());
-        assert_eq!(registry.asked(), ON_THEIR_WAY + 1);
+        assert_eq!(registry.asked(), MAX_IN_FLIGHT + 1);
     }
 }

@@ -37,16 +37,16 @@ impl StoredWorkspace {
         })
     }
 
-    /// The digest that identifies the bundle in registries.
+    /// Returns the digest that identifies the bundle in registries.
     #[must_use]
     pub fn workspace_digest(&self) -> &str {
         &self.workspace_digest
     }
 
-    /// The request that uploads it.
+    /// Returns the request that uploads the bundle.
     ///
     /// # Errors
-    /// What reading the store met; [`Failure::Corrupt`] if the content is missing or none.
+    /// The store's read error; [`Failure::Corrupt`] if the content is missing or cannot be decoded.
     pub async fn read(&self) -> Result<PutWorkspaceRequest, Failure> {
         let bytes = self.store.content(self.session, self.content).await?;
         let bytes = bytes.ok_or_else(|| {

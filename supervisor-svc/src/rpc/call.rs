@@ -28,7 +28,7 @@ use crate::{
     use_cases::spawn::SpawnCaller,
 };
 
-/// The longest request id.
+/// Maximum length of a request id, in bytes.
 pub(crate) const REQUEST_ID_BYTES: usize = 128;
 
 /// A request with a request id, by which a retry is recognized.
@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
         let call = Self {
             service,
             is_forwarded: request.extensions().get::<Forwarded>().is_some(),
-            // The request of a method has the method's name.
+            // The name of a request is the method's name and `Request`.
             method: T::NAME.trim_end_matches("Request"),
             request_id: String::new(),
             digest: [0; 32],
@@ -117,7 +117,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns how a retry of this request is recognised: by its request id and the remaining message. `None` without a
-    /// request id. A call with an invalid id is rejected here, because authority is checked before.
+    /// request id. An invalid id is rejected here and not earlier, because permissions are checked first.
     pub fn remember(&self) -> Result<Option<Remember>, Status> {
         parse::text("request_id", &self.request_id, REQUEST_ID_BYTES)?;
         Ok((!self.request_id.is_empty()).then(|| Remember {
@@ -129,7 +129,7 @@ impl<'a> Call<'a> {
         }))
     }
 
-    /// For whom a command is carried out.
+    /// Returns the origin of a command of this call.
     pub fn origin(&self) -> Origin {
         Origin {
             actor: self.caller.actor(),
@@ -162,7 +162,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The session that a call is about: that of the caller's token, the one it names, or that of the thread it names.
+    /// Returns the session of a call: the session of the caller's token, the session that the request names, or the
+    /// session of the thread that it names.
     pub async fn session_for(&self, session_id: &str, thread: Option<ThreadId>) -> Result<Handle, Status> {
         let named: Option<SessionId> = parse::optional_id("session_id", session_id)?;
         if let Some(token) = &self.token {
@@ -194,7 +195,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The session of the caller's token, or the one that a request has to name.
+    /// Returns the session of the caller's token. A caller without such a token must name the session.
     pub async fn own_or_named(&self, session_id: &str) -> Result<Handle, Status> {
         if self.token.is_none() {
             parse::session_id(session_id)?;
@@ -227,7 +228,7 @@ impl<'a> Call<'a> {
             .ok_or_else(|| refused(Rejection::ThreadNotFound(String::new())))
     }
 
-    /// Returns the session and the thread that a call is about, if the caller may use the method on the thread. See
+    /// Returns the session and the thread of a call, if the caller may use the method on the thread. See
     /// [`Self::thread_or_own`] for the default.
     pub async fn authorized_thread(&self, session_id: &str, thread_id: &str) -> Result<(Handle, ThreadId), Status> {
         let named = parse::optional_id("thread_id", thread_id)?;

@@ -32,7 +32,7 @@ use crate::{
     engine::{Failure, Handle},
 };
 
-/// The most bytes of a part.
+/// Maximum size of a part, in bytes.
 pub(crate) const PART_BYTES: usize = 256 * 1_024;
 /// Maximum number of buffered parts per reader.
 const WAITING_PARTS: usize = 4;
@@ -53,7 +53,7 @@ pub(super) async fn get_content(
         .try_acquire_owned()
         .map_err(|_| busy())?;
     let bytes = call.readable(&handle, digest).await?;
-    // The last place is for the reason of an early end.
+    // The additional slot is for the error of an early end.
     let (outbox, parts) = mpsc::channel(WAITING_PARTS + 1);
     tokio::spawn(async move {
         send(bytes, outbox).await;
@@ -75,7 +75,7 @@ impl Call<'_> {
             Caller::Operator { .. } if self.redaction.has_texts() => (true, true),
             Caller::Operator { .. } => (self.service.is_artifact(session, digest).await?, true),
         };
-        // Contents that do not belong to a thread do not exist for it.
+        // For a thread, contents that do not belong to it do not exist.
         let store = self.service.directory.store();
         let found = if is_theirs || may_know {
             store.content(session, digest).await.map_err(Failure::from)?
@@ -141,8 +141,8 @@ impl SupervisorService {
         self.marks(session, MarkKind::Artifact, None).any(is_it).await
     }
 
-    /// Whether it belongs to a thread or one below it: by the present state, which is cheap, or by the log as an
-    /// artifact, a prompt or a handoff, among at most [`SEARCHED`](super::marks::SEARCHED) of each.
+    /// Returns whether the content belongs to a thread or a descendant. Checks the present state first, which is cheap,
+    /// then the artifacts, prompts and handoffs in the log, at most [`SEARCHED`](super::marks::SEARCHED) of each.
     async fn belongs_to(&self, session: &Session, own: ThreadId, digest: Digest) -> Result<bool, Failure> {
         if reach::has_content(session, own, digest) {
             return Ok(true);
@@ -168,7 +168,7 @@ fn may_read_transcript(call: &Call<'_>, handle: &Handle, owners: &[ThreadId]) ->
     }
 }
 
-/// The thread that a marked record gave that content to; `None` if it gave it to none.
+/// Returns the thread to which a marked record gave the content; `None` if the record does not refer to the content.
 fn owner_of(recorded: &Recorded, digest: Digest) -> Option<ThreadId> {
     let (has_it, owner) = match &recorded.event {
         Event::Thread(id, ThreadEvent::ArtifactRecorded { artifact, .. }) => (artifact.content.digest == digest, *id),

@@ -7,17 +7,17 @@ use similar::TextDiff;
 use crate::domain::event::BlockKind;
 
 /// Maximum time to search for the smallest diff of one block. After that, a larger diff is acceptable.
-const PATIENCE: Duration = Duration::from_millis(200);
+const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// An effective prompt with its texts.
 pub(super) struct Side {
-    /// The turn that it was for.
+    /// The turn of the prompt.
     pub turn: u32,
     pub blocks: Vec<(BlockKind, String)>,
 }
 
 impl Side {
-    /// The texts of the blocks of one kind, as an agent reads them.
+    /// Returns the texts of the blocks of one kind, as an agent reads them.
     fn text(&self, kind: BlockKind) -> String {
         let of_kind = self.blocks.iter().filter(|(other, _)| *other == kind);
         let texts: Vec<&str> = of_kind.map(|(_, text)| text.as_str()).collect();
@@ -36,7 +36,7 @@ impl Side {
     }
 }
 
-/// A unified diff of each kind of block that differs, in the order in which blocks are sent.
+/// Returns a unified diff of each kind of block that differs, in the order in which blocks are sent.
 pub(super) fn unified(earlier: &Side, later: &Side) -> String {
     let blocks = earlier.blocks.iter().chain(&later.blocks);
     let kinds: BTreeSet<BlockKind> = blocks.map(|(kind, _)| *kind).collect();
@@ -44,7 +44,7 @@ pub(super) fn unified(earlier: &Side, later: &Side) -> String {
     for kind in kinds {
         let (old, new) = (earlier.text(kind), later.text(kind));
         let diff = TextDiff::configure()
-            .timeout(PATIENCE)
+            .timeout(DIFF_TIMEOUT)
             .diff_lines(old.as_str(), new.as_str());
         let shown = diff
             .unified_diff()

@@ -23,7 +23,7 @@ use crate::{
 const FORMAT_VERSION: u32 = 1;
 /// Maximum number of records that wait for their reader.
 const OUTBOX: usize = 64;
-/// Number of transcript entries in memory at once.
+/// Maximum number of transcript entries in memory.
 const ENTRIES: usize = 128;
 
 pub(super) async fn export_session(
@@ -31,7 +31,7 @@ pub(super) async fn export_session(
     request: pb::ExportSessionRequest,
 ) -> Result<ReceiverStream<Result<pb::ExportSessionResponse, Status>>, Status> {
     let handle = call.own_or_named(&request.session_id).await?;
-    // The last place is for the reason of an early end.
+    // The additional slot is for the error of an early end.
     let (outbox, records) = mpsc::channel(OUTBOX + 1);
     let Ok(reserved) = outbox.clone().reserve_owned().await else {
         return Ok(ReceiverStream::new(records));

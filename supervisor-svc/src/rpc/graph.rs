@@ -25,9 +25,9 @@ use crate::{
     engine::{Done, Failure, read_log},
 };
 
-/// The longest text of a handoff: its message, and its JSON value.
+/// Maximum size of a handoff's message, and of its JSON value, in bytes.
 pub(crate) const TEXT_BYTES: usize = 1_024 * 1_024;
-/// The most artifacts of a handoff.
+/// Maximum number of artifacts of a handoff.
 pub(crate) const ARTIFACTS: usize = 64;
 /// Maximum length of a reference, to an artifact or to the subject of a handoff, in bytes.
 pub(crate) const REFERENCE_BYTES: usize = 1_024;
@@ -129,7 +129,8 @@ pub(super) async fn send_handoff(
         handoff: Box::new(handoff.clone()),
     };
     let done = call.execute(&handle, command, contents).await?;
-    // When a retry arrives, the letter may already be read and removed, so the response is built from the request.
+    // When a retry arrives, the letter may already have been read and removed, so the response is built from the
+    // request.
     let sent = Handoff {
         id: done.outcome.other.map_or(handoff.id, HandoffId::from_uuid),
         ..handoff
@@ -146,7 +147,7 @@ fn end(session: &Session, call: &Call<'_>, name: &str) -> Result<ThreadId, Rejec
 }
 
 /// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
-/// more, the request succeeded earlier, and the repeated call gets the original result.
+/// more, this is a retry of a request that succeeded, and the retry gets the original result.
 fn edge_response(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
     let (edge, approval_id) = match (graph::edge(&done.session, id), graph::approval_of(&done.session, id)) {
@@ -169,7 +170,7 @@ fn reply_to(session: &Session, call: &Call<'_>, name: &str) -> Result<Option<Thr
     Ok(Some(graph::find(session, &call.caller, name).map_err(refused)?))
 }
 
-/// A handoff and its texts, checked.
+/// Validates a handoff. Returns it with its contents.
 fn take_handoff(
     id: HandoffId,
     request: pb::SendHandoffRequest,
@@ -192,10 +193,7 @@ fn take_handoff(
     };
     parse::text("ok_reason", &request.ok_reason, parse::REASON_BYTES)?;
     if request.ok.is_none() && !request.ok_reason.is_empty() {
-        return Err(parse::bad(
-            "ok_reason",
-            "ok_reason says why ok is as it is; give ok too",
-        ));
+        return Err(parse::bad("ok_reason", "ok_reason explains ok; give ok too"));
     }
     parse::text("context_ref", &request.context_ref, REFERENCE_BYTES)?;
     let handoff = Handoff {
@@ -238,7 +236,7 @@ fn take_artifacts(artifacts: Vec<pb::ArtifactRef>) -> Result<Vec<(String, String
         .collect())
 }
 
-/// A text of a handoff as content.
+/// Validates a text of a handoff. Returns it as content.
 fn text(field: &'static str, text: String) -> Result<(ContentRef, Content), Status> {
     parse::size(field, field, text.len(), TEXT_BYTES)?;
     let preview = preview(&text);
@@ -252,8 +250,8 @@ fn is_json(bytes: &[u8]) -> Result<(), Status> {
         .map_err(|error| parse::bad("structured_json", format!("structured_json is not JSON: {error}")))
 }
 
-/// Maximum number of log pages that one page of read mail scans. Each has [`MAX_PAGE`](supervisor_log::store::limits::MAX_PAGE)
-/// records.
+/// Maximum number of log pages that one page of read mail scans. Each has
+/// [`MAX_PAGE`](supervisor_log::store::limits::MAX_PAGE) records.
 const LOG_PAGES: usize = 8;
 
 pub(super) async fn list_mailbox(
@@ -301,8 +299,8 @@ pub(super) async fn acknowledge_mailbox(
 
 impl SupervisorService {
     /// Returns a thread's letters in the log after a sequence number, and the position where the unread log begins.
-    /// Returns more than `wanted` letters, or all letters of the scanned part. Of compacted letters, only
-    /// unread letters are included.
+    /// Returns more than `wanted` letters, or all letters of the scanned part. Compacted letters are included only if
+    /// they are unread.
     async fn letters_in_log(
         &self,
         session: &Session,

@@ -40,9 +40,9 @@ use crate::{
     use_cases::{group_plan, spawn::SpawnArguments},
 };
 
-/// Maximum and default number of items that run at a time.
+/// Maximum number of items that run at a time.
 pub(crate) const MAX_CONCURRENCY: u32 = 1_000;
-/// See [`MAX_CONCURRENCY`].
+/// Number of items that run at a time if the request specifies none.
 pub(crate) const DEFAULT_CONCURRENCY: u32 = 8;
 /// Maximum number of retries of an item.
 pub(crate) const MAX_RETRIES: u32 = 10;

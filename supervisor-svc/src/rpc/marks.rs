@@ -1,4 +1,4 @@
-//! Reading a session's log by its marks: its prompts, its artifacts, its mail, without the events between them.
+//! Reads the marked records of a session's log (prompts, artifacts and mail) without the events between them.
 
 use std::{convert::identity, sync::Arc};
 
@@ -18,11 +18,11 @@ use crate::{
     engine::Failure,
 };
 
-/// Number of records in memory at once.
+/// Maximum number of records in memory.
 const CHUNK: usize = 256;
 /// Maximum number of records that one page scans. The page may contain fewer entries than requested.
-const LOOKED_AT: usize = 16 * CHUNK;
-/// The most records of one kind that a content is searched for in.
+const MAX_SCANNED: usize = 16 * CHUNK;
+/// Maximum number of records of one kind in which a content is searched.
 pub(crate) const SEARCHED: usize = 256 * CHUNK;
 
 /// The marked records of one kind, of a thread or of a whole session.
@@ -30,7 +30,7 @@ pub(super) struct Marks {
     store: Arc<dyn EventStore>,
     session: SessionId,
     kind: MarkKind,
-    /// `None`: of every thread.
+    /// The thread of the records; `None` selects all threads.
     thread: Option<ThreadId>,
 }
 
@@ -56,7 +56,7 @@ impl Marks {
         let mut after = page.after().copied().unwrap_or_default();
         let mut shown = Vec::new();
         let mut rest = None;
-        for _ in 0..LOOKED_AT / CHUNK {
+        for _ in 0..MAX_SCANNED / CHUNK {
             let records = self.after(after, CHUNK).await?;
             let entries = records
                 .iter()
@@ -92,7 +92,7 @@ impl Marks {
         }
         Err(Failure::Refused(Rejection::LimitExceeded {
             limit: "searched_records",
-            message: format!("the content is not among the oldest {SEARCHED} of its kind; let an operator read it"),
+            message: format!("the content is not among the oldest {SEARCHED} of its kind; ask an operator to read it"),
         }))
     }
 

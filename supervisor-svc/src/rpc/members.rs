@@ -80,7 +80,7 @@ pub(super) async fn move_session(
         "" => cluster.other_for(session).ok_or_else(alone)?,
         name => active(cluster, name)?.id,
     };
-    // Another owner gets this call.
+    // If another supervisor owns the session, this fails and the call is forwarded.
     call.service.directory.session(session).await?;
     if target != cluster.id() {
         cluster.hand_over(session, target).await?;
@@ -139,7 +139,7 @@ fn active(cluster: &Cluster, name: &str) -> Result<Member, Status> {
     .into())
 }
 
-/// The error of a move without another supervisor.
+/// Returns the error of a move without another active supervisor.
 fn alone() -> Status {
     Fault::new(
         Code::FailedPrecondition,

@@ -48,7 +48,7 @@ macro_rules! methods {
                 &self,
                 mut request: Request<pb::SpawnAgentRequest>,
             ) -> Result<Response<pb::SpawnAgentResponse>, Status> {
-                // A retry may ask for the token that the first call did not.
+                // A retry may request the token although the first call did not.
                 let return_token = mem::take(&mut request.get_mut().return_token);
                 let (call, request) = Call::change(self, request)?;
                 spawn::spawn_agent(call, request, return_token).await.map(Response::new)

@@ -14,11 +14,11 @@ use troupe_proto::supervisor::v1 as pb;
 
 use super::parse;
 
-/// Entries of a page where the request does not say.
+/// Number of entries of a page if the request specifies none.
 pub(crate) const DEFAULT_SIZE: usize = 100;
-/// The most entries of a page.
+/// Maximum number of entries of a page.
 pub(crate) const MAX_SIZE: usize = 1_000;
-/// The most bytes of a page.
+/// Maximum size of a page, in bytes.
 pub(crate) const MAX_BYTES: usize = 1_024 * 1_024;
 
 /// Length of the request hash prefix that distinguishes two requests.
@@ -50,7 +50,7 @@ impl<K: Clone + Ord + Display + FromStr> Key for K {}
 #[derive(Debug)]
 pub(super) struct Page<K> {
     size: usize,
-    /// The entry that the page before ended with; `None`: this is the first one.
+    /// The last entry of the previous page; `None` for the first page.
     after: Option<K>,
     fingerprint: String,
 }
@@ -63,12 +63,12 @@ impl<K: Key> Page<K> {
         let fingerprint = fingerprint(request, who);
         Ok(Self {
             size: size_of(size)?,
-            after: place(&token, &fingerprint)?,
+            after: parse_token(&token, &fingerprint)?,
             fingerprint,
         })
     }
 
-    /// The most entries of this page.
+    /// Returns the maximum number of entries of this page.
     pub const fn size(&self) -> usize {
         self.size
     }
@@ -78,7 +78,7 @@ impl<K: Key> Page<K> {
         self.after.as_ref()
     }
 
-    /// A page to be filled one by one.
+    /// Returns a builder to which entries are added one by one.
     pub fn builder<M: Message>(&self) -> PageBuilder<'_, K, M> {
         PageBuilder {
             page: self,
@@ -108,7 +108,7 @@ impl<K: Key> Page<K> {
         }
         let has_rest = rest.is_some();
         if let Some(rest) = rest {
-            builder.pass(rest);
+            builder.skip_to(rest);
         }
         builder.finish(has_rest)
     }
@@ -137,12 +137,12 @@ impl<K: Key, M: Message> PageBuilder<'_, K, M> {
         !is_full
     }
 
-    /// Passes over everything up to that entry.
-    pub fn pass(&mut self, key: K) {
+    /// Skips all entries up to this one.
+    pub fn skip_to(&mut self, key: K) {
         self.last = Some(key);
     }
 
-    /// The page, with the token of the next if there is `more`.
+    /// Returns the entries, and the token of the next page if there is `more`.
     pub fn finish(self, more: bool) -> (Vec<M>, String) {
         let token = match self.last {
             Some(last) if more => format!("{}-{last}", self.page.fingerprint),
@@ -171,8 +171,8 @@ fn fingerprint<R: Paged>(asked: &R, who: &str) -> String {
     lower::encode_string(&hash.finalize()[..FINGERPRINT_BYTES])
 }
 
-/// The entry that a token names; `None`: there is no token.
-fn place<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
+/// Returns the entry that a token names; `None` if the token is empty.
+fn parse_token<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
@@ -181,7 +181,7 @@ fn place<K: Key>(token: &str, fingerprint: &str) -> Result<Option<K>, Status> {
         Some(key) => Ok(Some(key)),
         None => Err(parse::bad(
             "page_token",
-            "page_token is not from the page before of this listing; start again without it",
+            "page_token is not from the previous page of this listing; start again without it",
         )),
     }
 }

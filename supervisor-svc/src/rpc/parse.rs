@@ -1,4 +1,4 @@
-//! The form of requests: every field has a bound, and an error names the field, the value and the remedy.
+//! Validation of requests. Every field has a bound, and an error names the field, the value and the remedy.
 
 use std::{
     collections::BTreeMap,
@@ -34,34 +34,34 @@ use crate::{
     results::{DEFAULT_REPAIRS, MAX_REPAIRS, ResultSchema},
 };
 
-/// The longest short name: labels, roles, personas.
+/// Maximum length of a label, a role or a persona, in bytes.
 pub(crate) const NAME_BYTES: usize = 128;
-/// The longest alias.
+/// Maximum length of an alias, in bytes.
 pub(crate) const ALIAS_BYTES: usize = 64;
-/// Names that agents and users give to threads by their position. They are not valid aliases.
+/// Names that refer to threads by their position. They are not valid aliases.
 const RESERVED_ALIASES: [&str; 3] = ["root", "parent", "self"];
-/// The longest note.
+/// Maximum length of a note, in bytes.
 pub(crate) const NOTE_BYTES: usize = event::MAX_NOTE_BYTES;
-/// The longest reason.
+/// Maximum length of a reason, in bytes.
 pub(crate) const REASON_BYTES: usize = 256;
-/// The longest path.
+/// Maximum length of a path, in bytes.
 pub(crate) const PATH_BYTES: usize = authorize::MAX_PATH_BYTES;
-/// The longest piece of prose: objective, definition of done, override, custom system prompt.
+/// Maximum length of an objective, a definition of done, an override or a custom system prompt, in bytes.
 pub(crate) const PROSE_BYTES: usize = 64 * 1_024;
-/// The longest input, all its pieces together.
+/// Maximum total size of the items of an input, in bytes.
 pub(crate) const INPUT_BYTES: usize = 1_024 * 1_024;
-/// The most pieces of an input.
+/// Maximum number of items of an input.
 pub(crate) const INPUT_ITEMS: usize = 64;
-/// The most labels of one kind.
+/// Maximum number of labels in one field.
 pub(crate) const LABELS: usize = 32;
-/// Minimum wall time bound of a budget.
+/// Minimum wall time of a budget.
 const LEAST_WALL_TIME: Duration = Duration::from_millis(1);
-/// The most patterns of tools whose calls need an operator.
+/// Maximum number of patterns of tools whose calls need an operator.
 pub(crate) const APPROVE_TOOLS: usize = 64;
-/// The most graph templates that a session names as orchestrators.
+/// Maximum number of graph templates that a session names as orchestrators.
 pub(crate) const ORCHESTRATORS: usize = 64;
 
-/// A request that is malformed at one field.
+/// Returns the error of a request with an invalid field.
 pub(super) fn bad(field: &'static str, message: impl Into<String>) -> Status {
     Fault::bad_field(Reason::InvalidArgument, field, message)
         .with("field", field)
@@ -87,7 +87,7 @@ pub(super) fn size(field: &'static str, what: &str, bytes: usize, max: usize) ->
     Ok(())
 }
 
-/// A text of at most `max` bytes without control characters other than line breaks and tabs.
+/// Validates a text: at most `max` bytes, without control characters other than line breaks and tabs.
 pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
     size(field, field, value.len(), max)?;
     if value
@@ -99,7 +99,7 @@ pub(super) fn text(field: &'static str, value: &str, max: usize) -> Result<(), S
     Ok(())
 }
 
-/// Validates a name: a text without control characters, because it is displayed within a line.
+/// Validates a text that is displayed within a line: at most `max` bytes, without control characters.
 pub(super) fn line(field: &'static str, value: &str, max: usize) -> Result<(), Status> {
     text(field, value, max)?;
     if value.contains(char::is_control) {
@@ -186,7 +186,7 @@ pub(super) fn thread_name<'a>(field: &'static str, value: &'a str) -> Result<&'a
     Ok(name)
 }
 
-/// A value of an enumeration; UNSPECIFIED is the default that the API documents.
+/// Parses an enumeration value. UNSPECIFIED is the default that the API documents.
 pub(super) fn choice<E: WireEnum>(field: &'static str, number: i32) -> Result<E, Status> {
     E::from_number(number).map_err(|unknown| bad(field, format!("{field}: {unknown}")))
 }
@@ -253,7 +253,7 @@ pub(super) fn wanted_labels(field: &'static str, labels: &BTreeMap<String, Strin
     Ok(())
 }
 
-/// A layer of a request that narrows tools.
+/// Parses a tool ceiling of a request to a layer of the tool policy.
 pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling) -> Result<Layer, Status> {
     let layer = Layer {
         origin: origin.to_owned(),
@@ -266,7 +266,7 @@ pub(super) fn ceiling(field: &'static str, origin: &str, given: &pb::ToolCeiling
         .map_err(|error| bad(field, format!("{field}: {error}")))
 }
 
-/// The patterns of tools whose calls need an operator.
+/// Validates the patterns of tools whose calls need an operator.
 pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
     count("approve_tools", "patterns", patterns.len(), APPROVE_TOOLS)?;
     approval_gate(patterns)
@@ -274,7 +274,7 @@ pub(super) fn approve_tools(patterns: &[String]) -> Result<(), Status> {
         .map_err(|error| bad("approve_tools", format!("approve_tools: {error}")))
 }
 
-/// The graph templates whose threads are orchestrators.
+/// Validates the names of the graph templates whose threads are orchestrators.
 pub(super) fn orchestrators(names: &[String]) -> Result<(), Status> {
     const FIELD: &str = "orchestrators";
     count(FIELD, FIELD, names.len(), ORCHESTRATORS)?;
@@ -321,7 +321,7 @@ pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
     }
 }
 
-/// The role that a request names, or how it is to be chosen.
+/// Validates that a request selects its role in one way only.
 pub(super) fn role(agent_type: &str, role_template: &str, auto_route: bool) -> Result<(), Status> {
     text("agent_type", agent_type, NAME_BYTES)?;
     text("role_template", role_template, NAME_BYTES)?;
@@ -343,7 +343,7 @@ pub(super) fn role(agent_type: &str, role_template: &str, auto_route: bool) -> R
     Ok(())
 }
 
-/// What a request gave as input, checked and encoded.
+/// Validates and encodes the input of a request.
 pub(super) fn input(
     message: Option<String>,
     items: Vec<pb::InputItem>,
@@ -365,7 +365,7 @@ pub(super) fn input(
     Ok((content.reference(preview), content))
 }
 
-/// Validates a result schema and returns the number of repair turns. `None`: no result is requested.
+/// Validates a result schema and returns the number of repair turns. Returns `None` if no result is requested.
 pub(super) fn result_request(schema: &str, repairs: Option<u32>) -> Result<Option<u32>, Status> {
     if schema.is_empty() {
         return match repairs {
@@ -387,7 +387,7 @@ pub(super) fn result_request(schema: &str, repairs: Option<u32>) -> Result<Optio
     }
 }
 
-/// Whether a request gave any input at all.
+/// Returns whether a request has any input.
 pub(super) const fn has_input(message: Option<&String>, items: &[pb::InputItem]) -> bool {
     message.is_some() || !items.is_empty()
 }

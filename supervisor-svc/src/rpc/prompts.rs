@@ -18,7 +18,7 @@ use crate::{
 
 /// Maximum total size of the texts in a response, in bytes. Texts beyond the limit are omitted.
 pub(crate) const TEXT_BYTES: u64 = 3 * 1_024 * 1_024;
-/// Maximum total size of two prompts to compare, in bytes. A diff is at most about twice as large, so it fits into a
+/// Maximum total size of two prompts to compare, in bytes. A diff has at most about twice this size, so it fits into a
 /// response together with the texts.
 pub(crate) const DIFF_BYTES: u64 = 1_024 * 1_024;
 
@@ -39,7 +39,7 @@ impl Sent {
         })
     }
 
-    /// The bytes of its texts.
+    /// Returns the total size of its texts, in bytes.
     fn size(&self) -> u64 {
         self.blocks.iter().map(|block| block.content.size).sum()
     }
@@ -142,7 +142,7 @@ impl SupervisorService {
         })
     }
 
-    /// The text of a block; `None` if texts of its prompt were left out, and this is one of them.
+    /// Returns the text of a block; `None` if it was omitted when its prompt was stored.
     async fn text(&self, session: SessionId, block: &BlockRef, left_out: bool) -> Result<Option<String>, Failure> {
         let digest = block.content.digest;
         let store = self.directory.store();
@@ -163,7 +163,7 @@ fn keeps_texts(handle: &Handle) -> bool {
     }
 }
 
-/// The prompt of a turn. A thread's turns count up, each has one dispatch.
+/// Finds the prompt of a turn. The turn numbers of a thread increase, and each turn has one dispatch.
 async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
     let is_later = |recorded: &Recorded| Sent::of(recorded).is_some_and(|sent| sent.shown.turn > turn);
     let last = marks.last_before(is_later).await?;
@@ -176,7 +176,7 @@ async fn sent_for(marks: &Marks, turn: u32) -> Result<Sent, Status> {
         })
 }
 
-/// A diff reveals texts, so it requires permission to read them.
+/// Checks that the caller may compare prompts: a diff reveals their texts.
 fn may_compare(redaction: Redaction, keeps_texts: bool) -> Result<(), Rejection> {
     if !redaction.has_texts() {
         let text = "viewers see digests of prompts, not their texts; leave diff_with_turn out";

@@ -19,7 +19,7 @@ use crate::{
     use_cases::spawn::Spawner,
 };
 
-/// Maximum number of contents in memory for readers.
+/// Maximum number of contents that are read concurrently.
 pub(crate) const MAX_READS: usize = 64;
 
 /// The service.
@@ -47,7 +47,7 @@ pub struct SupervisorService {
     pub clients: Clients,
     /// Spawns threads.
     pub spawner: Spawner,
-    /// Room for contents that are being read, see [`MAX_READS`].
+    /// Permits for contents that are being read, see [`MAX_READS`].
     pub reads: Arc<Semaphore>,
     /// The configuration of the supervisor.
     pub config: Arc<Config>,

@@ -151,7 +151,7 @@ impl Call<'_> {
         }))
     }
 
-    /// The answer of CreateSession, the same for a retry.
+    /// Returns the response of CreateSession, which is equal for a retry.
     fn session_response(&self, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
@@ -169,7 +169,7 @@ impl Call<'_> {
             return Ok(None);
         }
         if !parse::has_input(request.message.as_ref(), &request.items) {
-            let text = "auto_route needs a message or items, by whose text the role is chosen";
+            let text = "auto_route needs a message or items; the role is chosen by their text";
             return Err(parse::bad("auto_route", text));
         }
         let question = RouteAgentRequest {
@@ -185,7 +185,8 @@ impl Call<'_> {
         Ok(Some(routed))
     }
 
-    /// The root: its client's own where there is no input, otherwise a thread like any other, but without a slot.
+    /// Builds the root. Without input, its client executes it; otherwise it runs like any other thread, but without a
+    /// slot.
     async fn root(
         &self,
         request: &mut pb::CreateSessionRequest,
@@ -325,7 +326,7 @@ impl SupervisorService {
         })
     }
 
-    /// Returns a session's limits from a request. The configured limits are maxima.
+    /// Parses the limits of a session. The configured limits are maxima.
     pub(super) fn limits(&self, given: pb::Limits) -> Result<LimitsChange, Status> {
         let most = &self.config.limits;
         let bounded = |field: &'static str, given: Option<u32>, most: u32, least: u32| match given {
@@ -436,7 +437,7 @@ pub(super) async fn delete_session(
 
 /// Maximum number of scans per call, regardless of how many sessions match. Together, the scans examine slightly more
 /// sessions than the largest page has.
-const LOOKS: usize = 8;
+const MAX_SCANS: usize = 8;
 
 pub(super) async fn list_sessions(
     call: Call<'_>,
@@ -462,7 +463,7 @@ impl SupervisorService {
     async fn fill(&self, page: &Page<SessionId>, filter: &Filter) -> Result<(Vec<pb::Session>, String), Status> {
         let mut builder = page.builder();
         let mut before = page.after().copied();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_SCANS {
             let (sessions, next) = self.overview.sessions_before(before).await?;
             for (id, session) in sessions {
                 if filter.matches(&session) && !builder.take(id, session) {
@@ -505,11 +506,11 @@ pub(super) async fn watch_sessions(
     Ok(ReceiverStream::new(messages))
 }
 
-/// The most webhooks of a session.
+/// Maximum number of webhooks of a session.
 pub(crate) const WEBHOOKS: usize = 8;
-/// The longest URL.
+/// Maximum length of a webhook's URL, in bytes.
 pub(crate) const URL_BYTES: usize = 1_024;
-/// The shortest and the longest secret: below this it is a password to guess.
+/// Permitted length of a webhook's secret, in bytes. A shorter secret could be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=256;
 
 /// Validates the webhooks of a request. Names are resolved at delivery, so only the URL itself is checked here.
@@ -538,7 +539,7 @@ fn url(url: &str, allow_private: bool) -> Result<(), Status> {
     let target = Target::parse(url).map_err(|error| bad(&error.to_string()))?;
     if target.is_plainly_private() && !allow_private {
         return Err(bad(
-            "it leads to a private, loopback or link-local address; a service started with --webhook-allow-private takes it",
+            "it leads to a private, loopback or link-local address; start the service with --webhook-allow-private to allow it",
         ));
     }
     Ok(())

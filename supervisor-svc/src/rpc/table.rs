@@ -10,7 +10,7 @@ use svc_kit::auth::{
 const OPERATORS: &[Caller] = &[Admin];
 /// Reads of whole sessions.
 const OBSERVERS: &[Caller] = &[Admin, Viewer];
-/// Verbs, each under the thread's tool policy.
+/// Operations that a thread's tool policy may permit.
 const VERBS: &[Caller] = &[Admin, Thread];
 /// Reads of a subtree.
 const READS: &[Caller] = &[Admin, Viewer, Thread];

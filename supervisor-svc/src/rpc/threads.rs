@@ -36,7 +36,7 @@ pub(super) async fn send_input(
     parse::text("override", &request.r#override, parse::PROSE_BYTES)?;
     call.operators_only("override", !request.r#override.is_empty())?;
     let urgency = urgency(&request)?;
-    let shown = || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": words(&request)});
+    let shown = || json!({"id": request.thread_id, "interrupt": request.interrupt, "message": first_text(&request)});
     let asked = call.approval_request(&handle, &request, shown);
     let result_repairs = parse::result_request(&request.result_schema, request.result_repairs)?;
     let result_schema = std::mem::take(&mut request.result_schema);
@@ -133,8 +133,8 @@ pub(super) async fn resume_agent(
     request: pb::ResumeAgentRequest,
 ) -> Result<pb::ResumeAgentResponse, Status> {
     let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
-    // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values therefore
-    // reject.
+    // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values of on_limit
+    // therefore reject.
     parse::choice::<OnLimit>("on_limit", request.on_limit)?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     call.await_approval(&handle, asked).await?;
@@ -183,8 +183,8 @@ impl SupervisorService {
     }
 }
 
-/// The first text of an input.
-fn words(request: &pb::SendInputRequest) -> &str {
+/// Returns the first text of an input.
+fn first_text(request: &pb::SendInputRequest) -> &str {
     let texts = request.items.iter().find_map(|item| match &item.item {
         Some(Item::Text(text)) => Some(text.as_str()),
         Some(Item::LocalImage(_) | Item::Skill(_) | Item::Mention(_)) | None => None,
@@ -196,7 +196,7 @@ fn urgency(request: &pb::SendInputRequest) -> Result<Urgency, Status> {
     if request.steer && !request.r#override.is_empty() {
         return Err(parse::bad(
             "steer",
-            "give steer or override, not both: a last word is for a turn that begins",
+            "give steer or override, not both: an override applies to a turn that begins",
         ));
     }
     if request.steer && !request.result_schema.is_empty() {
@@ -258,7 +258,7 @@ pub(super) async fn update_thread_budget(
 }
 
 pub(super) async fn get_thread(call: Call<'_>, request: pb::GetThreadRequest) -> Result<pb::GetThreadResponse, Status> {
-    // A thread that names none means itself; an operator has to name one.
+    // The default of a thread is itself. An operator must name a thread.
     let thread_id = match call.caller.thread() {
         Some(own) if request.thread_id.is_empty() => own.to_string(),
         _ => request.thread_id,

@@ -38,7 +38,7 @@ use crate::{
     use_cases::spawn::role_name,
 };
 
-/// Tools that need a child: not offered at the limit of the depth.
+/// Tools that spawn threads or list roles for spawns. They are not offered at the maximum depth.
 const SPAWN_TOOLS: &[&str] = &["spawn_agent", "spawn_node", "spawn_group", "list_agents"];
 /// Maximum number of names of a spawn_list in one registry request. It exceeds the number of names in a hint.
 const MAX_ROLES: usize = 1_000;
@@ -84,7 +84,7 @@ pub(super) async fn list_spawnable_agents(
     let (state, thread) = call
         .readable_thread(&request, &request.session_id, &request.thread_id)
         .await?;
-    // A thread that spawns within its subtree is also bound by its own role.
+    // If a thread requests the roles for a descendant, its own role restricts the result too.
     let caller = call.caller.thread().and_then(|id| state.thread(id));
     let is_listed = |name: &str| lists(&thread, name) && caller.is_none_or(|caller| lists(caller, name));
     // For a role that the thread may not spawn, the response reveals neither whether the role exists nor what is
@@ -192,7 +192,7 @@ pub(super) async fn authorize_tool(
         long if long >= state.settings.approval_timeout => DECIDED_WITHIN,
         short => short,
     };
-    // A thread does not choose the kind that its own call is judged by.
+    // A thread must not choose the runner kind of its own call.
     let runner_kind = match &call.token {
         Some(_) => String::new(),
         None => request.runner_kind,
@@ -229,8 +229,8 @@ pub(super) async fn authorize_tool(
 }
 
 impl SupervisorService {
-    /// Returns whether the thread's runner confines what it executes. Without a kind, the result is the confinement
-    /// that all of the runner's kinds provide.
+    /// Returns whether the thread's runner confines the programs that it executes. Without a kind, returns whether all
+    /// of the runner's kinds do.
     fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
         let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
         let Some((runner, thread)) = runner.zip(state.thread(id)) else {
@@ -292,7 +292,7 @@ impl Call<'_> {
             Outcome::Waits => Fault::new(
                 Code::DeadlineExceeded,
                 Reason::DeadlineExceeded,
-                "the call waits for an operator's approval; nothing was done, call again to go on waiting",
+                "the call waits for an operator's approval; nothing was done, call again to continue waiting",
             ),
         };
         let fault = match decided.approval {

@@ -31,10 +31,9 @@ use crate::{
     transcripts::{BATCH_ENTRIES, BATCH_TEXT_BYTES, shown, stored},
 };
 
-/// Maximum number of the last entries that a request may ask for.
+/// Maximum number of last entries that a request may select.
 pub(crate) const MAX_TAIL: u32 = 100_000;
-/// Maximum number of entries that a watcher reads at once. Long texts are not among them, so a message has at most 4
-/// MiB.
+/// Maximum number of entries that a watcher reads at once. Long texts are not included, so a message has at most 4 MiB.
 const WATCHED_ENTRIES: usize = 128;
 /// Maximum number of buffered messages of a watcher.
 const OUTBOX: usize = 4;
@@ -133,7 +132,7 @@ fn check_entries(request: &pb::AppendTranscriptRequest) -> Result<(), Status> {
 }
 
 fn no_kind(field: &'static str, kind: i32) -> Status {
-    parse::bad(field, format!("{kind} is no kind of transcript entries"))
+    parse::bad(field, format!("{kind} is not a kind of transcript entries"))
 }
 
 /// Reads the transcript of one thread for one caller.
@@ -214,7 +213,7 @@ struct Watch {
     thread_caller: Option<Caller>,
 }
 
-/// The conditions of a thread, its attempt, and whether it has no turn; `None`: there is no such thread.
+/// The conditions of a thread, its attempt, and whether it has no turn; `None` if the thread does not exist.
 type Noted = Option<(Vec<(ConditionKind, (UnixMillis, String))>, Generation, bool)>;
 
 type Outbox = mpsc::Sender<Result<pb::WatchTranscriptResponse, Status>>;
@@ -230,7 +229,7 @@ impl Watch {
             ended = self.follow(after, &outbox) => ended,
         };
         if let Err(status) = ended {
-            // A reader that does not read misses the status.
+            // A client that does not read misses the status.
             let _ = timeout(self.reader.service.config.watch.flush_timeout, outbox.send(Err(status))).await;
         }
     }
@@ -309,7 +308,7 @@ impl Watch {
         caller.any(|caller| authority::fresh(session, caller).is_err())
     }
 
-    /// A thread's stream must not outlive its token.
+    /// Fails if the caller is a thread whose token is no longer valid: a thread's stream must not outlive its token.
     fn check_caller(&self) -> Result<(), Status> {
         let session = self.reader.handle.state();
         match &self.thread_caller {

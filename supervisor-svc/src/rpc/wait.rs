@@ -1,4 +1,4 @@
-//! Waiting: for threads to settle, for a subtree to be down. Waits judge durable states, one after each append.
+//! Waits for threads to settle and for subtrees to close. A wait checks the durable state after each append.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -29,9 +29,9 @@ use crate::{
 
 /// Time that WaitAgents waits if the request specifies none.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
-/// Longest time that WaitAgents waits.
+/// Maximum time that WaitAgents waits.
 pub const MAX_WAIT: Duration = Duration::from_secs(30 * 60);
-/// The most threads that one call waits for.
+/// Maximum number of threads for which one call waits.
 pub(crate) const MAX_WAITED: usize = 1_000;
 
 /// Time by which a waiting call returns before its caller's deadline, so that the response arrives.
@@ -82,7 +82,7 @@ pub(super) async fn wait_agents(
     };
     let handle = match call.session_for(&request.session_id, one).await {
         Ok(handle) => handle,
-        // An operator that names no session and only unknown threads: all of them are unknown.
+        // The operator named no session, and no session has one of the threads.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
             return Ok(pb::WaitAgentsResponse {
                 not_found_ids: request.thread_ids,
@@ -123,9 +123,9 @@ pub(super) async fn wait_agents(
     }
     let asked = call.approval_request(&handle, &request, || json!({"ids": request.thread_ids}));
     call.await_approval(&handle, asked).await?;
-    // Starts now, since the operator's approval may have taken a while.
+    // The time starts now, because the operator's approval may have taken a while.
     let until = Instant::now() + wait_time(request.timeout, call.deadline)?;
-    // For as long as the call lasts.
+    // The thread counts as waiting until the call ends.
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
@@ -165,7 +165,7 @@ pub(super) async fn wait_agents(
 }
 
 impl SupervisorService {
-    /// The first of these that any session has: it names the session of a call that does not.
+    /// Returns the first of the threads that exists. It identifies the session of a call that names none.
     async fn first_existing(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
         for id in ids {
             let session = self.directory.store().session_of(*id).await;
@@ -176,7 +176,8 @@ impl SupervisorService {
         Ok(None)
     }
 
-    /// Returns how long a call waits for an operator: at most `wanted`, and only until the service drains.
+    /// Waits for an operator: at most `wanted`, until shortly before the caller's deadline, or until the service
+    /// drains.
     pub(super) async fn wait_for_operator(&self, deadline: Option<Deadline>, wanted: Duration) {
         tokio::select! {
             () = sleep(wait_limit(deadline, wanted)) => {}
@@ -184,7 +185,8 @@ impl SupervisorService {
         }
     }
 
-    /// Waits for a durable state. The caller's deadline and the maximum duration of a cascade bound the wait.
+    /// Waits for a durable state that satisfies `holds`. The caller's deadline and the maximum duration of a cascade
+    /// bound the wait.
     pub(super) async fn until(
         &self,
         handle: &Handle,
@@ -197,13 +199,14 @@ impl SupervisorService {
             Fault::new(
                 Code::DeadlineExceeded,
                 Reason::DeadlineExceeded,
-                "the subtree is not down yet; it goes on closing",
+                "the subtree is not closed yet; it continues to close",
             )
             .into()
         })
     }
 
-    /// Waits for a durable state; `None` when the time is over. A wait ends with UNAVAILABLE when the service drains.
+    /// Waits for a durable state that satisfies `holds`. Returns `None` when the time is over. Fails with UNAVAILABLE
+    /// when the service drains.
     pub(super) async fn until_at(
         &self,
         handle: &Handle,
@@ -241,7 +244,7 @@ impl Drop for ThreadWait {
     }
 }
 
-/// Returns how long a call that wants to wait this long can wait: it returns before its caller's deadline.
+/// Returns how long a call may wait: at most `wanted`, and short enough to return before the caller's deadline.
 fn wait_limit(deadline: Option<Deadline>, wanted: Duration) -> Duration {
     deadline.map_or(wanted, |deadline| {
         deadline.remaining().saturating_sub(ANSWER_MARGIN).min(wanted)
@@ -253,7 +256,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_has_a_default_a_bound_and_its_callers_wait_limit() {
+    async fn wait_time_has_default_maximum_and_deadline() {
         let span = |seconds| prost_types::Duration { seconds, nanos: 0 };
         for (given, left, waits) in [
             (None, None, 5 * 60_000),

@@ -43,14 +43,14 @@ pub(super) async fn begin_watch(call: Call<'_>, request: pb::WatchThreadsRequest
     for kind in &request.kinds {
         match pb::EventKind::try_from(*kind) {
             Ok(kind) if kind != pb::EventKind::Unspecified => kinds.insert(kind),
-            Ok(_) | Err(_) => return Err(parse::bad("kinds", format!("{kind} is no kind of event"))),
+            Ok(_) | Err(_) => return Err(parse::bad("kinds", format!("{kind} is not a kind of event"))),
         };
     }
     let (outbox, messages) = mpsc::channel(OUTBOX);
     let log_id = call.service.directory.store().log_id().to_string();
     if request.after_sequence.is_some() && !request.log_id.is_empty() && request.log_id != log_id {
         let reason = format!("after_sequence counts in log {}, this is log {log_id}", request.log_id);
-        // Room is certain: the channel is new.
+        // The send cannot fail for lack of capacity: the channel is new.
         let reset = pb::WatchThreadsResponse {
             sequence: 0,
             message: Some(Message::Reset(pb::Reset { reason })),
@@ -71,7 +71,7 @@ pub(super) async fn begin_watch(call: Call<'_>, request: pb::WatchThreadsRequest
             top,
             kinds,
             watcher: call.token,
-            // Output is text like any prompt: viewers see none.
+            // Output is text like prompts, so viewers do not see it.
             output: request.output && call.redaction.has_texts(),
             redaction: call.redaction,
         },
@@ -142,14 +142,14 @@ pub(super) async fn set_active_thread(
 }
 
 impl Call<'_> {
-    /// The session and the client of a call.
+    /// Returns the session and the client of a call.
     async fn client_of(&self, session_id: &str, client_id: &str) -> Result<(Handle, Arc<Client>), Status> {
         parse::session_id(session_id)?;
         parse::text("client_id", client_id, parse::NAME_BYTES)?;
         if client_id.is_empty() {
             return Err(parse::bad(
                 "client_id",
-                "client_id is required; what you want is state under it",
+                "client_id is required; the client's policy and progress are stored under it",
             ));
         }
         let handle = self.session_for(session_id, None).await?;

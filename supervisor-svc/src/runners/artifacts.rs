@@ -15,9 +15,9 @@ use troupe_proto::supervisor::v1 as pb;
 
 use crate::domain::ids::{Generation, ReportSequence, ThreadId};
 
-/// The maximum size of an artifact.
+/// The maximum size of an artifact, in bytes.
 pub(crate) const MAX_ARTIFACT_BYTES: usize = 16 * 1_024 * 1_024;
-/// The maximum total size of unfinished artifacts per stream.
+/// The maximum total size of unfinished artifacts per stream, in bytes.
 pub(crate) const MAX_UNFINISHED_BYTES: usize = 64 * 1_024 * 1_024;
 /// The maximum number of unfinished artifacts per stream.
 pub(crate) const MAX_UNFINISHED: usize = 256;
@@ -125,7 +125,7 @@ impl UnfinishedArtifacts {
             let Some(oldest) = self.unfinished.pop_front() else {
                 return;
             };
-            oldest.abandon("its runner has begun too many others");
+            oldest.abandon("its runner began too many other artifacts");
         }
     }
 
@@ -158,7 +158,7 @@ impl Unfinished {
             artifact = self.first.name,
             bytes = self.bytes.len(),
             why,
-            "an artifact is dropped"
+            "artifact dropped"
         );
     }
 }

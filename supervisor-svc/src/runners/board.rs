@@ -1,6 +1,6 @@
 //! Volatile per-thread values, grouped by session, for watchers. They are held in memory and are not part of the log.
-//! Watchers read the values that changed since their last read. A change in one session does not affect the watchers
-//! of another one.
+//! Watchers read the values that changed since their last read. A change in one session does not wake the watchers of
+//! another one.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::domain::ids::{SessionId, ThreadId};
 /// A value for each thread. Cheap to clone; all clones share the values.
 #[derive(Clone, Debug, Default)]
 pub struct Board<V> {
-    // Locked for one look-up or one change, never across an await. A panic leaves at most one thread's value incomplete,
-    // and the next update replaces it.
+    // Locked for one look-up or one change, never across an await. A panic leaves at most one thread's value
+    // incomplete, and the next update replaces it.
     sessions: Arc<Mutex<Sessions<V>>>,
 }
 
-/// All of them.
+/// The values of all sessions.
 #[derive(Debug, Default)]
 struct Sessions<V> {
     /// Incremented with each change in any session.
@@ -74,7 +74,7 @@ impl<V: Default> Board<V> {
             .map(|threads| read(&threads.values))
     }
 
-    /// Changes with every change in the session.
+    /// Returns a receiver that changes with every change in the session.
     #[must_use]
     pub fn changes(&self, session: SessionId) -> watch::Receiver<()> {
         lock(&self.sessions).all.entry(session).or_default().changed.subscribe()
@@ -92,7 +92,8 @@ impl<V: Default> Board<V> {
         sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
     }
 
-    /// Removes a passivated session if none of its threads has a value. Other values remain available for later watchers.
+    /// Removes a passivated session if none of its threads has a value. Other values remain available for later
+    /// watchers.
     pub fn tidy(&self, session: SessionId) {
         let mut sessions = lock(&self.sessions);
         if sessions

@@ -1,7 +1,8 @@
-//! Performs the pending effects of a session's threads: a subscriber of the commit feed that acts after each append, after
-//! a restart, and when runners connect or disconnect.
+//! Performs the pending effects of a session's threads: a subscriber of the commit feed that acts after each append,
+//! after a restart, and when runners connect or disconnect.
 //!
-//! The effects are a function of the state ([`effect::pending_effect`]), so a repetition is harmless and a crash loses none.
+//! The effects are a function of the state ([`effect::pending_effect`]), so a repetition is harmless and a crash loses
+//! none.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -109,7 +110,7 @@ struct Dispatch {
 struct Inherited {
     taken_over: Instant,
     attempts: HashMap<ThreadId, Generation>,
-    /// When a runner may be asked to attach again.
+    /// The time at which a runner may be asked to attach again.
     recall_at: Option<Instant>,
 }
 
@@ -175,8 +176,8 @@ impl Subscription for Dispatch {
                     self.check_holder(session, thread, commands);
                 }
                 TaskEnd::Dispatch(thread, DispatchEnd::Failed) => {
-                    // Until the retry, the thread counts as dispatching. Otherwise the slot that it released would start
-                    // the dispatch again at once.
+                    // Until the retry, the thread counts as dispatching. Otherwise the slot that it released would
+                    // start the dispatch again at once.
                     let failed = self.failed.get_or_insert_with(|| FailedDispatches {
                         threads: Vec::new(),
                         retry_at: Instant::now() + RETRY_DELAY,
@@ -400,9 +401,11 @@ impl Dispatch {
                 .collect()
         };
         match self.attempt_state(runner, id, thread.generation) {
-            AttemptState::Held if is_unreachable => vec![unreachable(false, format!("runner {runner} is back"))],
+            AttemptState::Held if is_unreachable => {
+                vec![unreachable(false, format!("runner {runner} is connected again"))]
+            }
             AttemptState::Unreachable if !is_unreachable => {
-                let reason = format!("runner {runner} has been away for half of its lease");
+                let reason = format!("runner {runner} has been disconnected for half of its lease");
                 vec![unreachable(true, reason)]
             }
             AttemptState::Held | AttemptState::Disconnected | AttemptState::Unreachable => Vec::new(),
@@ -411,8 +414,8 @@ impl Dispatch {
         }
     }
 
-    /// Returns the usage that telemetry reported since the last record. After the attempt ends, no other component has
-    /// it.
+    /// Returns the usage that telemetry reported since the last record. After the attempt ends, this usage is not
+    /// available anywhere else.
     fn unrecorded_usage(&self, session: &Session, thread: &Thread) -> Option<Command> {
         let telemetry = self.services.telemetry.of(session.id, thread.id)?;
         if telemetry.generation != thread.generation.get() {
@@ -484,7 +487,7 @@ impl Dispatch {
             let end = job.run().await;
             lock(&ended).push(TaskEnd::Dispatch(id, end));
             waker.wake().await;
-            // Until here, the job keeps the session in memory.
+            // The job keeps the session in memory until this point.
             drop(job);
         });
     }

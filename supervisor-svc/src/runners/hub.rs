@@ -31,8 +31,8 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// How long a program may take to stop before its runner kills it.
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// The minimum age of a stream that is ended because threads have moved. Several threads that move at the same time then
-/// need one new stream.
+/// The minimum age of a stream before its runner is asked to attach again because threads have moved. Several threads
+/// that move at the same time then need only one new stream.
 const RECALL_AFTER: Duration = Duration::from_secs(1);
 
 /// The maximum number of messages queued for a runner. A runner that falls further behind is disconnected and must
@@ -85,7 +85,7 @@ struct IdleStop {
 /// The registry of runners. Cheap to clone; all clones share the same roster.
 #[derive(Clone, Debug)]
 pub struct RunnerHub {
-    // Attempt for look-ups and small changes only, never across an await.
+    // Held for look-ups and small changes only, never across an await.
     roster: Arc<Mutex<Roster>>,
     changes: Arc<watch::Sender<u64>>,
     started: Instant,
@@ -137,7 +137,8 @@ impl RunnerHub {
         known.filter_map(|(id, runner)| runner.shown(id, self.lease)).collect()
     }
 
-    /// Returns a receiver that changes when a runner's [`AttemptState`] may have changed or a slot may have become free.
+    /// Returns a receiver that changes when a runner's [`AttemptState`] may have changed or a slot may have become
+    /// free.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -169,8 +170,8 @@ impl RunnerHub {
     }
 
     /// Chooses a runner for an attempt and assigns the attempt to it: among the suitable runners, the one with the
-    /// fewest programs. Runners for single use that have the session come first. If all of them are full, the program that has
-    /// been idle longest receives a stop. [`Self::changes`] announces the free slot when that program ends.
+    /// fewest programs. Runners for single use that have the session come first. If all of them are full, the program
+    /// that has been idle longest receives a stop. [`Self::changes`] announces the free slot when that program ends.
     #[must_use]
     pub fn place(&self, need: &Need<'_>, thread: ThreadId, generation: Generation) -> Option<RunnerId> {
         let mut roster = lock(&self.roster);
@@ -227,8 +228,8 @@ impl RunnerHub {
         lock(&self.roster).runners.get(id)?.last_activity(thread, generation)
     }
 
-    /// Returns the relation of a runner to an attempt. `taken_over` is the time at which this supervisor took the attempt
-    /// over from another one: the runner may hold it, although it said so to the other supervisor only.
+    /// Returns the relation of a runner to an attempt. `taken_over` is the time at which this supervisor took the
+    /// attempt over from another one: the runner may hold it, although only the other supervisor knows that.
     #[must_use]
     pub fn attempt_state(
         &self,
@@ -240,7 +241,7 @@ impl RunnerHub {
         let roster = lock(&self.roster);
         let away_since = match (roster.runners.get(id), taken_over) {
             (Some(runner), Some(at)) if runner.held(thread, generation).is_none() && runner.attached_at < at => at,
-            // Also for a disconnected runner: it cannot receive an attempt that it did not hold before.
+            // This applies to a disconnected runner too: it cannot receive an attempt that it did not hold before.
             (Some(runner), _) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
             (Some(runner), _) => match runner.link {
                 Link::Attached { .. } => return AttemptState::Held,
@@ -289,8 +290,8 @@ impl RunnerHub {
         }
     }
 
-    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`.
-    /// `None` means any of the runner's kinds.
+    /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`. If
+    /// `kind` is `None`, all of the runner's kinds must.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = lock(&self.roster);
@@ -401,8 +402,8 @@ impl RunnerHub {
         self.send(id, message);
     }
 
-    /// Registers an attached runner, whose hello arrived at `hello_at`, and ends an earlier stream of the same runner. Returns
-    /// the new stream's number.
+    /// Registers an attached runner, whose hello arrived at `hello_at`, and ends an earlier stream of the same runner.
+    /// Returns the new stream's number.
     pub(super) fn attach(
         &self,
         id: &RunnerId,
@@ -546,8 +547,8 @@ fn stop_message(
         grace: ProtoDuration::try_from(grace).ok(),
         reason: match why {
             StopReason::Closed => "closed".to_owned(),
-            StopReason::SlotNeeded => "its place is needed".to_owned(),
-            StopReason::Superseded => "another attempt is in its place".to_owned(),
+            StopReason::SlotNeeded => "its slot is needed by another thread".to_owned(),
+            StopReason::Superseded => "another attempt has replaced it".to_owned(),
         },
         thread_goes_on: match why {
             StopReason::Closed => false,
@@ -573,7 +574,8 @@ impl Roster {
         }
     }
 
-    /// Dismisses the program that has been idle longest on a suitable runner, at most one per waiting thread.
+    /// Selects the program that has been idle longest on a suitable runner, and marks it as stopping. Selects at most
+    /// one per waiting thread.
     fn free_slot_for(&mut self, need: &Need<'_>, thread: ThreadId) -> Option<IdleStop> {
         let mut longest: Option<(RunnerId, ThreadId, Instant)> = None;
         for (id, runner) in &mut self.runners {
@@ -584,18 +586,18 @@ impl Roster {
                 return None;
             }
             match runner.longest_idle() {
-                Some((resting, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
-                    longest = Some((id.clone(), resting, since));
+                Some((idle, since)) if longest.as_ref().is_none_or(|(.., least)| since < *least) => {
+                    longest = Some((id.clone(), idle, since));
                 }
                 Some(_) => {}
                 None => runner.request_slot(),
             }
         }
-        let (runner, resting, _) = longest?;
-        let generation = self.runners.get_mut(&runner)?.stop(resting, Some(thread))?;
+        let (runner, idle, _) = longest?;
+        let generation = self.runners.get_mut(&runner)?.stop(idle, Some(thread))?;
         Some(IdleStop {
             runner,
-            thread: resting,
+            thread: idle,
             generation,
         })
     }
@@ -651,7 +653,7 @@ mod tests {
         let thread = ThreadId::from_uuid(Uuid::from_u128(1));
         let hello_at = Instant::now();
         advance(Duration::from_millis(10)).await;
-        // While the attempts of the hello were reviewed.
+        // The takeover happens while the attempts of the hello are reviewed.
         let taken_over = Instant::now();
         advance(Duration::from_millis(10)).await;
         hub.attach(&id, any_offer(), outbox.clone(), hello_at, BTreeMap::new());

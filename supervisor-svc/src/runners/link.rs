@@ -59,10 +59,10 @@ use crate::{
 /// How long a new stream may take to send its hello.
 pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum length of a tool name in a tool request.
+/// The maximum length of a tool name in a tool request, in bytes.
 pub(crate) const MAX_TOOL_BYTES: usize = 256;
 
-/// The maximum size of the arguments in a tool request.
+/// The maximum size of the arguments in a tool request, in bytes.
 pub(crate) const MAX_ARGUMENTS_BYTES: usize = ARGUMENTS_BYTES;
 
 /// The maximum number of undecided tool requests per stream. Each may wait for an operator.
@@ -74,10 +74,10 @@ pub(crate) const REPORTS_IN_FLIGHT: usize = 256;
 /// The maximum number of batches of transcripts per stream that wait for their append.
 pub(crate) const BATCHES_IN_FLIGHT: usize = 64;
 
-/// The maximum length of a runner id or a tool request id.
+/// The maximum length of a runner id or a tool request id, in bytes.
 pub(crate) const MAX_ID_BYTES: usize = 128;
 
-/// The maximum length of a runner kind, a label key or a label value.
+/// The maximum length of a runner kind, a label key or a label value, in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
 
 /// The maximum number of kinds that a runner offers.
@@ -89,7 +89,7 @@ pub(crate) const MAX_LABELS: usize = 32;
 /// The maximum number of threads in the hello of a returning runner.
 pub(crate) const MAX_HELD: usize = 100_000;
 
-/// The messages of a runner.
+/// The messages from a runner.
 pub(crate) type FromRunners = BoxStream<'static, Result<pb::AttachRequest, Status>>;
 
 /// The messages for a runner.
@@ -113,7 +113,7 @@ pub(crate) async fn first_hello(incoming: &mut FromRunners) -> Result<pb::Runner
     }
 }
 
-/// Takes the streams of runners.
+/// Accepts the streams of runners.
 #[derive(Clone)]
 pub struct RunnerGate {
     directory: Directory,
@@ -181,8 +181,9 @@ impl RunnerGate {
                 applied_report_sequence: 0,
             };
             let found = match self.thread(&held.thread_id).await {
-                // Its supervisor decides, or the next stream does. The thread continues until then. If the owner is not
-                // known, it may be this supervisor, so the runner must attach again.
+                // The owner of the session decides about the thread, or the hello of the next stream does. The thread
+                // continues until then. If the owner is not known, it may be this supervisor, so the runner must attach
+                // again.
                 Err(Failure::Elsewhere { owner: Some(_), .. }) => continue,
                 found => found?,
             };
@@ -205,7 +206,7 @@ impl RunnerGate {
     /// the attachment has no pending effects, so this call stops it.
     async fn review_again(&self, runner: &RunnerId, kept: &BTreeMap<ThreadId, Attempt>) -> Result<(), Failure> {
         for (id, held) in kept {
-            let session = found(self.directory.session(held.session).await)?;
+            let session = none_if_missing(self.directory.session(held.session).await)?;
             let why = match session.and_then(|session| session.state().thread(*id).cloned()) {
                 Some(thread) if thread.is_held_by(runner, held.generation) => continue,
                 Some(thread) if thread.status.kind().is_open() => StopReason::Superseded,
@@ -221,14 +222,14 @@ impl RunnerGate {
         let Ok(id) = id.parse::<ThreadId>() else {
             return Ok(None);
         };
-        let found = found(self.directory.session_of(id).await)?.flatten();
+        let found = none_if_missing(self.directory.session_of(id).await)?.flatten();
         Ok(found.and_then(|handle| Some((handle.id(), handle.state().thread(id).cloned()?))))
     }
 
     /// Decides a tool call of one of the runner's threads. Waits for the operator if the call needs approval.
     ///
     /// # Errors
-    /// Why the call may not run, if it was refused without an operator.
+    /// The reason why the call may not run, if it was refused without an operator.
     async fn tool(&self, runner: &RunnerId, request: pb::ToolRequest, origin: Origin) -> Result<Decision, String> {
         let unknown = || String::from("the agent is not known to this supervisor");
         let thread = request.thread_id.parse::<ThreadId>().map_err(|_| unknown())?;
@@ -276,7 +277,7 @@ impl RunnerGate {
         generation: Generation,
     ) -> Result<Option<Handle>, Failure> {
         match self.hub.session_of(runner, thread, generation) {
-            Some(session) => found(self.directory.session(session).await),
+            Some(session) => none_if_missing(self.directory.session(session).await),
             None => Ok(None),
         }
     }
@@ -376,7 +377,7 @@ impl Stream {
                 }
                 Some(decided) = undecided.join_next(), if !undecided.is_empty() => match decided {
                     Ok(decision) => self.decide(decision),
-                    Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call broke"),
+                    Err(error) => tracing::error!(runner = %self.runner, %error, "the decision on a tool call panicked"),
                 },
                 message = timeout_at(last_activity + lease, incoming.try_next()), if room => {
                     let Ok(message) = message else {
@@ -468,7 +469,7 @@ impl Stream {
             generation,
             kind: ConditionKind::Stalled,
             active: false,
-            reason: String::from("it was heard of again"),
+            reason: String::from("the thread is active again"),
         };
         let Ok(session) = self.gate.directory.session(session).await else {
             return;
@@ -497,7 +498,7 @@ impl Stream {
             tracing::warn!(
                 runner = %self.runner,
                 what,
-                "a runner says what this release does not know, which is lost; upgrade the supervisor before its runners"
+                "a message of a newer runner was ignored; upgrade the supervisor before its runners"
             );
         }
     }
@@ -568,9 +569,9 @@ impl Stream {
         Ok(Some((ack, Some(applied))))
     }
 
-    /// Begins to store a batch of a transcript: it is durable before a later report is. The returned future completes
-    /// with the acknowledgement; `None` if the batch could not be stored, so that the runner resends it on the next
-    /// stream.
+    /// Begins to store a batch of a transcript. The batch is durable before any later report. The returned future
+    /// completes with the acknowledgement; `None` if the batch could not be stored, so that the runner resends it on
+    /// the next stream.
     ///
     /// # Errors
     /// The failure to reach the session.
@@ -634,7 +635,7 @@ impl Stream {
             pb::StartRefusal::NoCapacity => Command::LoseRunner {
                 thread,
                 generation,
-                reason: String::from("the runner had no room"),
+                reason: String::from("the runner had no free slot"),
             },
             pb::StartRefusal::PolicyNotEnforceable => Command::RefuseStart {
                 thread,
@@ -770,7 +771,7 @@ fn too_large(request: &pb::ToolRequest) -> Option<String> {
 }
 
 /// Maps a missing session to `None`.
-fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn none_if_missing<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(Failure::SessionNotFound(_)) => Ok(None),
@@ -869,7 +870,7 @@ fn check(hello: &pb::RunnerHello) -> Result<(RunnerId, Offer), Status> {
 ///
 /// # Errors
 ///
-/// PERMISSION_DENIED if its certificate or its pod has another name.
+/// PERMISSION_DENIED if the caller's certificate or pod has another name.
 pub(crate) fn permit(principal: &Principal, id: &str) -> Result<(), Status> {
     let Principal::Runner { ids, .. } = principal else {
         return Ok(());

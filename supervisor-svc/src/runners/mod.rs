@@ -7,8 +7,8 @@
 //! - [`protocol`]: conversion of runners' reports.
 //!
 //! Which runner holds a thread is a fact of the folded session
-//! ([`Thread::holder`](crate::domain::state::thread::Thread::holder)). The hub only knows which programs a connected runner has
-//! at present; dispatch compares the two.
+//! ([`Thread::holder`](crate::domain::state::thread::Thread::holder)). The hub only knows which programs a connected
+//! runner has at present; dispatch compares the two.
 
 pub(crate) mod artifacts;
 mod board;

@@ -40,7 +40,7 @@ pub struct Ring {
 }
 
 impl OutputBoard {
-    /// Appends a piece of output. Of a piece that exceeds the buffer of a thread, only the end is kept.
+    /// Appends a piece of output. If a piece exceeds the buffer of a thread, only its end is kept.
     pub fn put(&self, session: SessionId, thread: ThreadId, generation: Generation, text: &str) {
         let text = end_of(text);
         if text.is_empty() {

@@ -62,7 +62,7 @@ pub(super) struct Offer {
     pub labels: BTreeMap<String, String>,
     pub capacity: u32,
     pub session: Option<SessionId>,
-    /// Takes threads of one session only, that of its first thread, and ends after the last of them.
+    /// Whether the runner takes only threads of the session of its first thread, and ends after the last of them.
     pub is_single_use: bool,
 }
 

@@ -19,13 +19,13 @@ use crate::{
     },
 };
 
-/// The maximum length of an artifact's name.
+/// The maximum length of an artifact's name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
-/// The maximum length of an artifact's kind.
+/// The maximum length of an artifact's kind, in bytes.
 pub(crate) const MAX_KIND_BYTES: usize = 64;
-/// The maximum length of an artifact's media type.
+/// The maximum length of an artifact's media type, in bytes.
 pub(crate) const MAX_MEDIA_TYPE_BYTES: usize = 128;
-/// The maximum length of the detail of a program's end or of a policy gap.
+/// The maximum length of the detail of a program's end or of a policy gap, in bytes.
 pub(crate) const MAX_DETAIL_BYTES: usize = 1_024;
 
 /// The result of reading a report.
@@ -134,7 +134,7 @@ fn prompt_artifact(prompt: &pb::PromptReport, log: PromptLog) -> Option<pb::Arti
         tracing::warn!(
             turn = prompt.turn,
             bytes = data.len(),
-            "the prompt of a program is too large to be kept"
+            "the prompt of a program is too large to be stored"
         );
         return None;
     }

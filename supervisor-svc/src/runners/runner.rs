@@ -71,8 +71,8 @@ pub(super) struct Runner {
     is_full: bool,
     /// The runner takes no more threads.
     is_draining: bool,
-    /// When the hello of its present stream arrived. A session that came here later may have attempts of the runner that
-    /// were not reviewed.
+    /// When the hello of its present stream arrived. A session that this supervisor took over later may have attempts
+    /// of the runner that were not reviewed.
     pub attached_at: Instant,
     /// Whether the supervisor has asked the runner to attach again.
     pub is_recalled: bool,
@@ -81,7 +81,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Creates an attached runner with these attempts. Activity on `earlier` streams counts.
+    /// Creates an attached runner with these attempts. Keeps the last activity of attempts on `earlier` streams.
     pub fn new(
         offer: Offer,
         link: Link,
@@ -159,8 +159,8 @@ impl Runner {
         !self.is_full && (self.offer.capacity == 0 || self.held.len() < self.offer.capacity as usize)
     }
 
-    /// Returns its order among runners with a free slot: the lowest is chosen. A session that has runners for single use
-    /// fills them one after another.
+    /// Returns the runner's order among runners with a free slot: the lowest is chosen. If a session has several
+    /// runners for single use, they are filled one after another.
     pub fn priority(&self) -> (bool, usize) {
         let load = self.held.len();
         if self.offer.is_single_use && self.session().is_some() {
@@ -268,23 +268,23 @@ impl Runner {
         }
     }
 
-    /// Returns the thread whose program has been idle longest, and since when. `None` also for a runner that would end with
-    /// its last program.
+    /// Returns the thread whose program has been idle longest, and since when. Returns `None` for a runner for single
+    /// use, because it ends with its last program.
     pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
         if self.offer.is_single_use {
             return None;
         }
-        let resting = self.held.iter().filter_map(|(thread, held)| match held.program {
+        let idle = self.held.iter().filter_map(|(thread, held)| match held.program {
             Program::Idle { since } => Some((*thread, since)),
             Program::Busy | Program::Stopping { .. } => None,
         });
-        resting.min_by_key(|(_, since)| *since)
+        idle.min_by_key(|(_, since)| *since)
     }
 
     /// Returns whether a program is already stopping to free its slot for this thread.
     pub fn is_freeing_slot_for(&self, thread: ThreadId) -> bool {
-        let place = Program::Stopping { slot_for: Some(thread) };
-        self.held.values().any(|held| held.program == place)
+        let stopping = Program::Stopping { slot_for: Some(thread) };
+        self.held.values().any(|held| held.program == stopping)
     }
 
     /// Marks an idle program as stopping. Returns its attempt.

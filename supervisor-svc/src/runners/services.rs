@@ -8,7 +8,7 @@ use svc_kit::thread_token::TokenKeys;
 use super::{hub::RunnerHub, telemetry::TelemetryBoard};
 use crate::{clock::Clock, prices::PriceList};
 
-/// The store, the runners and what a runner is sent with a thread.
+/// The store, the runners, and the data that a runner receives with a thread.
 pub struct Services {
     pub store: Arc<dyn EventStore>,
     pub hub: RunnerHub,

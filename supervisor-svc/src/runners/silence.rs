@@ -36,8 +36,8 @@ impl SilenceCheck {
         }
     }
 
-    /// Checks all running threads if the check is due. Schedules the next check at the earliest time when a thread could
-    /// have been silent for too long.
+    /// Checks all running threads if the check is due. Schedules the next check at the earliest time when a thread
+    /// could have been silent for too long.
     pub fn check(&mut self, session: &Session, hub: &RunnerHub, commands: &mut Commands) {
         let now = Instant::now();
         if self.at.is_none_or(|at| now < at) {
@@ -57,7 +57,7 @@ impl SilenceCheck {
                         generation: thread.generation,
                         kind: ConditionKind::Stalled,
                         active: true,
-                        reason: format!("nothing was heard of it for {silence:?}"),
+                        reason: format!("no activity for {silence:?}"),
                     });
                     now
                 }

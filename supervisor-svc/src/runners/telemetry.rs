@@ -31,7 +31,7 @@ pub struct Latest {
 }
 
 impl TelemetryBoard {
-    /// Takes a thread's new values, cut to their bounds.
+    /// Stores a thread's new values. Texts are cut to their limits.
     pub fn put(&self, session: SessionId, thread: ThreadId, mut values: Telemetry) {
         values.plan.truncate(MAX_PLAN_STEPS);
         cut(&mut values.activity, MAX_TEXT_BYTES);
@@ -50,7 +50,7 @@ impl TelemetryBoard {
         });
     }
 
-    /// A thread's latest values.
+    /// Returns a thread's latest values.
     #[must_use]
     pub fn of(&self, session: SessionId, thread: ThreadId) -> Option<Arc<Telemetry>> {
         self.read(session, |threads| {
@@ -59,7 +59,7 @@ impl TelemetryBoard {
         .flatten()
     }
 
-    /// The values of a session that are newer than `seen`, and the version up to which that is.
+    /// Returns the values of a session that are newer than `seen`, and the newest version.
     #[must_use]
     pub fn since(&self, session: SessionId, seen: u64) -> (u64, Vec<(ThreadId, Arc<Telemetry>)>) {
         let changed = self.read(session, |threads| {

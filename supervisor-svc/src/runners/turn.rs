@@ -120,7 +120,7 @@ impl DispatchJob {
         let command = Command::RefuseTurn {
             thread: self.thread.id,
             generation: self.thread.generation,
-            message: format!("the turn cannot be handed out: {why}"),
+            message: format!("the turn cannot be dispatched: {why}"),
         };
         match self.handle.execute(command, Origin::service(), None, Vec::new()).await {
             Ok(_) => DispatchEnd::Done,
@@ -298,7 +298,7 @@ impl DispatchJob {
         Ok(texts)
     }
 
-    /// Returns the beginning of a text, as much as a prompt shows.
+    /// Returns the beginning of a text, up to the maximum length in a prompt.
     async fn beginning(&self, content: &ContentRef) -> Result<String, Failure> {
         let bytes = read_content(self.services.store.as_ref(), self.session.id, content.digest).await?;
         let text = String::from_utf8_lossy(&bytes);
@@ -317,7 +317,7 @@ impl DispatchJob {
             extent: self.extent.number(),
             inputs: prompt.inputs,
             traceparent: thread.traceparent.as_deref().unwrap_or_default().to_owned(),
-            // Of the same state as the prompt's mode block.
+            // Uses the same state as the prompt's mode block.
             docs_directory: match self.session.settings.mode {
                 Mode::Planning => authorize::docs_directory(&self.session).unwrap_or_default(),
                 Mode::Implementation => String::new(),

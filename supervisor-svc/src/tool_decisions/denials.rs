@@ -1,5 +1,5 @@
-//! Refused tool calls on their way to the log. The first of a kind is written at once, its repetitions are counted and
-//! written together, so that an agent that insists fills neither the log nor its session's mailbox. Calls that can't be
+//! Records refused tool calls. The first call of a kind is written at once. Its repetitions are counted and written
+//! together, so that an agent that repeats a call fills neither the log nor its session's mailbox. Calls that cannot be
 //! written yet, because the session's agents cause too many events, stay counted.
 
 use std::{
@@ -13,20 +13,20 @@ use crate::{
     engine::{Failure, Handle, Origin},
 };
 
-/// How long repetitions are counted before they are written.
+/// The time for which repetitions are counted before they are written.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Maximum number of kinds of refusals that are counted per thread. Agents can invent tool names, so further kinds are
 /// counted together.
 const MAX_KINDS: usize = 32;
-/// The name and reason of the further kinds.
+/// The name and reason under which further kinds are counted.
 const OTHERS: (&str, &str) = ("other tools", "too many different refusals to name each");
-/// The most bytes of a tool's name, and of a reason, that are written down.
+/// Maximum length of a tool's name and of a reason, in bytes. Longer texts are cut.
 const MAX_TEXT_BYTES: usize = 512;
 
 /// The kind of a refusal: its tool and its reason.
 type Kind = (String, String);
 
-/// The refusals that are being counted. Cheap to clone; every clone is the same.
+/// The refusals that are being counted. Cheap to clone; all clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Denials {
     // Held for one look-up or one change, never across an await.
@@ -34,7 +34,7 @@ pub struct Denials {
 }
 
 impl Denials {
-    /// Notes that a call of `tool` was refused.
+    /// Records that a call of `tool` was refused.
     pub fn note(&self, session: &Handle, thread: ThreadId, tool: &str, reason: &str) {
         let Some(kind) = self.count(thread, tool, reason) else {
             return;
@@ -88,12 +88,12 @@ impl Denials {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ThreadId, HashMap<Kind, u32>>> {
-        // A panic in between leaves nothing worse than a count that is missing.
+        // A panic while the lock is held loses at most one count.
         self.counting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes refused calls. Returns whether they are settled and need not be written again.
+/// Writes refused calls. Returns false if they must be written again.
 async fn write(session: &Handle, thread: ThreadId, (tool, reason): &Kind, count: u32) -> bool {
     let command = Command::DenyTool {
         thread,

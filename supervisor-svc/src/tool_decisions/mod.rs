@@ -38,8 +38,8 @@ use crate::{
 /// The maximum size of the arguments of a tool call, in bytes.
 pub const ARGUMENTS_BYTES: usize = 64 * 1_024;
 
-/// The text for a call after an equal call has consumed the operator's decision.
-const CLAIMED: &str = "the operator's decision was for another call that says the same; call again to ask for this one";
+/// The text for a call if an equal call has received the operator's decision.
+const CLAIMED: &str = "the operator's decision was for another call with the same content; call again to request an approval for this one";
 
 /// The property by which a repeated call is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct ToolCallRequest {
     pub tool: String,
     /// The arguments as JSON.
     pub arguments: String,
-    /// The whole encoded request, if the service itself makes the call. People see only the arguments.
+    /// The whole encoded request, if the service itself makes the call. Operators see only the arguments.
     pub request: Option<Vec<u8>>,
     /// The property by which a repetition is recognised.
     pub known_by: KnownBy,
@@ -242,8 +242,8 @@ impl ToolDecisions {
             () = wait_limit => None,
         };
         let Some(state) = decided else {
-            // The result must not depend on whether the expiry is recorded already: an overdue approval cannot be waited
-            // for.
+            // The result must not depend on whether the expiry is recorded already: the decision of an overdue approval
+            // cannot be awaited.
             let now = handle.now();
             let is_overdue = |approval: &Arc<Approval>| approval.is_overdue(now);
             if handle.state().approvals.get(&approval).is_some_and(is_overdue) {

@@ -1,4 +1,4 @@
-//! The plan of a group: a spawn as template, and the items whose values take the place of its placeholders.
+//! The plan of a group: a spawn as a template, and the items whose values replace its placeholders.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -102,7 +102,7 @@ pub fn request(plan: &GroupPlan, index: u32) -> Result<SpawnAgentRequest, String
             .map(|(name, value)| (name.as_str(), value.as_str())),
     );
     let fill = |text: &mut String| -> Result<(), String> {
-        *text = filled(text, &values)?;
+        *text = replace_placeholders(text, &values)?;
         Ok(())
     };
     if item.message.is_empty() {
@@ -133,7 +133,7 @@ pub fn request(plan: &GroupPlan, index: u32) -> Result<SpawnAgentRequest, String
 }
 
 /// Replaces `{name}` by the value of `name`, and `{{` by a brace. Other braces stay.
-fn filled(text: &str, values: &BTreeMap<&str, &str>) -> Result<String, String> {
+fn replace_placeholders(text: &str, values: &BTreeMap<&str, &str>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn own_message_replaces_the_template() {
+    fn message_of_item_replaces_the_template() {
         let mut plan = plan("Review {path}.", &[("a", "b")]);
         plan.items[0].message = String::from("Look at {this}.");
         assert_eq!(request(&plan, 0).unwrap().message.as_deref(), Some("Look at {this}."));
     }
 
     #[test]
-    fn bad_plans_are_rejected() {
+    fn invalid_plans_are_rejected() {
         let problem = |plan: &GroupPlan| check(plan).unwrap_err().1;
         let text = problem(&plan("Review {pth}.", &[("a", "b")]));
         assert_eq!(

@@ -1,5 +1,5 @@
 //! Runs the groups of sessions: spawns their items as far as their concurrency allows, and ends them. All pending work
-//! follows from the state, so a restart continues where the state is.
+//! is derived from the state, so a restart continues from the state.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -59,7 +59,7 @@ const TABLE_MESSAGE_BYTES: usize = 256;
 /// Reads the arguments of a spawn from its request.
 pub type ReadArguments = fn(ThreadId, SpawnAgentRequest) -> Result<SpawnArguments, Status>;
 
-/// What the runner of groups needs. Set after the sessions exist.
+/// The dependencies of a [`GroupRunner`]. They are set after the sessions exist.
 pub struct GroupServices {
     /// Spawns the items' threads.
     pub spawner: Spawner,
@@ -78,7 +78,7 @@ pub struct GroupRunner {
 }
 
 impl GroupRunner {
-    /// Sets the services. Groups do not run before.
+    /// Sets the services. No group runs before this call.
     pub fn start(&self, services: GroupServices) {
         *self.services.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(services));
     }
@@ -114,7 +114,7 @@ struct SessionGroups {
     /// Items with a spawn in flight or waiting for a retry.
     starting: HashSet<(GroupId, u32)>,
     ending: HashSet<GroupId>,
-    /// Items that are tried again, and when.
+    /// The items to try again, and the time of the next try.
     delayed: Option<(Instant, Vec<(GroupId, u32)>)>,
     /// The results of ended tasks. Bounded by the tasks in flight.
     ended: Arc<Mutex<Vec<TaskEnd>>>,
@@ -178,7 +178,7 @@ impl Subscription for SessionGroups {
 }
 
 impl SessionGroups {
-    /// Starts what is due.
+    /// Starts the tasks that are due.
     fn run(&mut self, active: &Active<'_>) {
         let session = active.session;
         if session.open_groups().next().is_none() {
@@ -204,7 +204,7 @@ impl SessionGroups {
         }
     }
 
-    /// Begins a task, which wakes the session when it ends.
+    /// Starts a task, which wakes the session when it ends.
     fn begin(&mut self, task: Task, active: &Active<'_>, services: &Arc<GroupServices>, group: &Arc<Group>) {
         let job = Job {
             services: Arc::clone(services),
@@ -218,7 +218,7 @@ impl SessionGroups {
             let end = job.run(task).await;
             ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
             waker.wake().await;
-            // Until here, the job keeps the session in memory.
+            // The job keeps the session in memory until this point.
             drop(job);
         });
     }
@@ -266,7 +266,7 @@ impl Job {
         if is_transient(&status) {
             return false;
         }
-        // The state moved on: another attempt runs, or the group ends.
+        // The state changed in the meantime: another attempt runs, or the group ends.
         if reason_of(&status) == Some(Reason::IllegalTransition) {
             return true;
         }
@@ -333,7 +333,8 @@ impl Job {
         Ok(())
     }
 
-    /// Records the group as a span from its creation until now, following OpenTelemetry's conventions for generative AI.
+    /// Records the group as a span from its creation until now, following OpenTelemetry's conventions for generative
+    /// AI.
     fn record_span(&self, plan: &GroupPlan) {
         let group = &self.group;
         let name = &group.spec.name;

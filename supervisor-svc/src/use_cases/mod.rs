@@ -1,4 +1,4 @@
-//! Operations that combine the engine with the registry and the runners. They know no requests of the API.
+//! Operations that combine the engine with the registry and the runners. They do not use requests of the API.
 
 pub mod group_plan;
 pub mod groups;

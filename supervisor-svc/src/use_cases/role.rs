@@ -16,8 +16,8 @@ use crate::{
 const DECLARED_BYTES: usize = 1_024;
 
 impl Resolution {
-    /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. Empty
-    /// keeps all of them.
+    /// Returns the edges that the template permits a thread to manage if it keeps only the given capabilities. An empty
+    /// list keeps all of them.
     pub fn edges_for(&self, remaining: &[String]) -> Result<EdgeManagement, Rejection> {
         let declared = self.edge_management;
         if remaining.is_empty() {
@@ -37,7 +37,8 @@ impl Resolution {
         Ok(declared.min(EdgeManagement::of_capabilities(remaining)))
     }
 
-    /// The layers that the role adds for a thread that keeps only these of its capabilities; empty: all of them.
+    /// Returns the layers that the role adds for a thread that keeps only the given capabilities. An empty list keeps
+    /// all of them.
     pub fn layers_for(&self, remaining: &[String]) -> Arc<[Layer]> {
         let deny: Vec<String> = locked_tools(remaining)
             .flat_map(|group| group.tools)
@@ -63,7 +64,7 @@ impl Resolution {
         truncate(&self.capabilities.join(", "), DECLARED_BYTES).to_owned()
     }
 
-    /// Has the agent read another text where its template's is.
+    /// Replaces the role block of the template by the given text.
     pub fn replace_role_block(&mut self, text: &str) {
         let content = self.content.as_ref();
         let Some(mut stored) = content.and_then(|content| common::ResolvedSpawn::decode(content.bytes.clone()).ok())

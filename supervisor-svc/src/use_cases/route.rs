@@ -23,8 +23,8 @@ const TEXT_BYTES: usize = 64 * 1024;
 /// The agent type of a request without a template.
 const DEFAULT: &str = "default";
 
-/// Asks the registry. If it selects no agent, the result is the agent type that the request names, so that an unknown
-/// name fails as it does without routing. A request without a name gets `default`.
+/// Asks the registry for an agent type. If it selects no agent, the result is the agent type that the request names, so
+/// that an unknown name fails as it does without routing. A request without a name gets `default`.
 pub async fn route(
     registry: &RegistryClient,
     deadline: Option<Deadline>,
@@ -55,7 +55,7 @@ fn score(score: RouteScore) -> pb::AgentRouteScore {
     }
 }
 
-/// The text of an input, as much of it as is scored.
+/// Returns the part of an input's text that is scored.
 pub fn text(message: Option<&String>, items: &[pb::InputItem]) -> String {
     let of_items = items.iter().filter_map(|item| match &item.item {
         Some(pb::input_item::Item::Text(text)) => Some(text),

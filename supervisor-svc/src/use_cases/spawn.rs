@@ -78,7 +78,7 @@ pub struct SpawnCaller<'a> {
 pub enum NamedRole {
     /// An agent type, as the spawn gate compares it and as the request spells it.
     AgentType { name: String, given: String },
-    /// A role template, likewise.
+    /// A role template, as the spawn gate compares it and as the request spells it.
     Template { name: String, given: String },
 }
 
@@ -102,15 +102,15 @@ pub struct SpawnArguments {
     pub route_text: Option<String>,
     /// The persona.
     pub agent_name: String,
-    /// The model; empty for the role's.
+    /// The model; empty for the role's model.
     pub model: String,
-    /// The reasoning effort; empty for the role's.
+    /// The reasoning effort; empty for the role's effort.
     pub reasoning_effort: String,
-    /// The provider; empty for the role's.
+    /// The provider; empty for the role's provider.
     pub provider: String,
     /// The digest that the role must have; empty for any.
     pub expected_digest: String,
-    /// The text that replaces the role's; empty for none.
+    /// The text that replaces the role's text; empty for none.
     pub custom_system_prompt: String,
     /// The capabilities that the thread keeps; empty for all.
     pub capabilities: Vec<String>,
@@ -122,9 +122,9 @@ pub struct SpawnArguments {
     pub alias: String,
     /// The label; empty for none.
     pub label: String,
-    /// The note; `None` for the role's.
+    /// The note; `None` for the role's note.
     pub note: Option<String>,
-    /// The working directory; empty for the parent's.
+    /// The working directory; empty for the parent's directory.
     pub working_directory: String,
     /// The budget.
     pub budget: Budget,
@@ -159,7 +159,7 @@ pub struct SpawnResult {
     pub done: Done,
     /// Warnings of the registry.
     pub warnings: Vec<String>,
-    /// The agent type that the registry selected.
+    /// The agent type that the registry selected, if the request asked for it.
     pub route: Option<pb::AgentRoute>,
 }
 
@@ -247,7 +247,7 @@ impl Spawner {
         let rejected = |rejection| Unspawnable::Unknown(refused(rejection));
         let parent = admit(state, &arguments.wanted(caller.caller)).map_err(rejected)?;
         check_directory(caller.caller, state.workspace(parent), &arguments.working_directory).map_err(rejected)?;
-        let question = question(state, parent, arguments);
+        let question = resolve_request(state, parent, arguments);
         let mut resolved = self.resolve_below(caller, state, parent, question).await?;
         if !arguments.custom_system_prompt.is_empty() {
             Arc::make_mut(&mut resolved).replace_role_block(&arguments.custom_system_prompt);
@@ -344,7 +344,7 @@ impl Spawner {
         Ok(registry.resolve(&question, caller.deadline, caller.trace).await?)
     }
 
-    /// Returns the command that the commit decides.
+    /// Builds the command, which is decided when it is committed.
     fn command(
         &self,
         caller: &SpawnCaller<'_>,
@@ -428,7 +428,7 @@ fn check_directory(caller: &Caller, parent: &str, wanted: &str) -> Result<(), Re
             "working_directory \"{wanted}\" is not in \"{parent}\", where the parent works; name a directory below that, or \
              leave it out"
         ))),
-        // After that: to a thread, such a path is outside.
+        // Checked after the previous case: for a thread, such a path is outside the parent's directory.
         Caller::Thread { .. } | Caller::Operator { .. } if goes_up => Err(Rejection::InvalidArgument {
             field: "working_directory",
             message: format!("working_directory \"{wanted}\" goes up by \"..\"; give the path that it leads to"),
@@ -446,7 +446,7 @@ fn directory(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> 
     }
 }
 
-fn question(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> ResolveSpawnRequest {
+fn resolve_request(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> ResolveSpawnRequest {
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.trim().is_empty());
     let (agent_type, role_template) = match &arguments.role {
         NamedRole::AgentType { given: name, .. } => (given(name), None),

@@ -1,4 +1,4 @@
-//! Approvals: which spawns wait for an operator, what such a thread may do, and what each decision brings about.
+//! Approvals: which spawns wait for an operator, which commands such a thread rejects, and the effect of each decision.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::world::{
     spawning,
 };
 
-/// A session with changed settings, and in it a thread of a graph template.
+/// Returns a session with changed settings, and a thread of a graph template in it.
 fn with_lead(scope: Scope, edges: EdgeManagement, change: impl FnOnce(&mut Settings)) -> (World, ThreadId) {
     let (mut world, root) = World::with_settings(|settings| {
         settings.limits.max_depth = 4;
@@ -43,7 +43,7 @@ fn with_lead(scope: Scope, edges: EdgeManagement, change: impl FnOnce(&mut Setti
     (world, lead)
 }
 
-/// A session with so many slots, and in one of them a lead that must ask for every spawn.
+/// Returns a session with this number of slots, and a running lead whose spawns all need an approval.
 fn asking(max_threads: u32) -> (World, ThreadId) {
     with_lead(Scope::Project, EdgeManagement::All, |settings| {
         settings.limits.max_threads = max_threads;
@@ -70,7 +70,7 @@ fn decided(world: &World, id: ApprovalId) -> Option<ApprovalDecision> {
 fn reason_of(world: &World, id: ThreadId) -> String {
     match &world.thread(id).status {
         Status::Shutdown { reason, .. } => reason.clone(),
-        other => panic!("{other:?} is no end"),
+        other => panic!("{other:?} is not an end"),
     }
 }
 
@@ -138,7 +138,7 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
     narrow(&mut world, EdgeManagement::SelfOnly);
     ask(&mut world, lead);
 
-    // What a thread is spawned with is its own; the setting narrows it as long as it is set.
+    // The thread keeps the edge management of its spawn. The setting restricts it only while it is set.
     let mut spawn = world.wanted_by(lead);
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
@@ -150,7 +150,7 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
 }
 
 #[test]
-fn an_operator_names_orchestrators() {
+fn named_orchestrators_spawn_without_approval() {
     for (names, edges, expected) in [
         (&["lead"][..], EdgeManagement::All, PendingInit),
         (&["other", "lead"], EdgeManagement::SelfOnly, PendingInit),
@@ -163,7 +163,7 @@ fn an_operator_names_orchestrators() {
         let child = world.spawn_by(lead);
         assert_eq!(world.status(child), expected, "{names:?} {edges:?}");
 
-        // A change binds the next spawn. A named role still needs approval where every orchestrator does.
+        // A change applies to the next spawn. A named role still needs an approval if all orchestrators do.
         world.update(|change| change.orchestrators = Some(Vec::new()));
         ask(&mut world, lead);
     }
@@ -178,7 +178,7 @@ fn an_operator_names_orchestrators() {
 fn operator_and_plain_thread_spawn_without_approval() {
     let (mut world, lead) = with_lead(Scope::Project, EdgeManagement::None, |_| {});
     let below_lead = world.spawn(lead);
-    assert_eq!(world.status(below_lead), PendingInit, "an operator asked for it");
+    assert_eq!(world.status(below_lead), PendingInit, "an operator requested the spawn");
 
     let root = world.root();
     let mut spawn = world.wanted_by(root);
@@ -187,8 +187,8 @@ fn operator_and_plain_thread_spawn_without_approval() {
     assert_eq!(world.status(by_root), PendingInit, "no graph template binds the root");
 }
 
-/// A session that requires an approval for every call of these tools.
-fn naming(tools: &[&str]) -> (World, ThreadId) {
+/// Returns a session that requires an approval for every call of these tools, and its root.
+fn with_approve_tools(tools: &[&str]) -> (World, ThreadId) {
     World::with_settings(|settings| settings.approve_tools = tools.iter().map(|&tool| tool.to_owned()).collect())
 }
 
@@ -196,13 +196,13 @@ fn naming(tools: &[&str]) -> (World, ThreadId) {
 fn spawn_awaits_approval_if_the_session_lists_the_tool() {
     for (tools, expected) in [
         (&["spawn_agent"][..], AwaitingApproval),
-        // The same by another name.
+        // Another name of the same tool.
         (&["spawn_node"], AwaitingApproval),
         (&["*"], AwaitingApproval),
         (&["send_*", "exec_command"], PendingInit),
         (&[], PendingInit),
     ] {
-        let (mut world, root) = naming(tools);
+        let (mut world, root) = with_approve_tools(tools);
         let by_thread = world.spawn_by(root);
         assert_eq!(world.status(by_thread), expected, "{tools:?}");
         let by_operator = world.spawn(root);
@@ -212,7 +212,7 @@ fn spawn_awaits_approval_if_the_session_lists_the_tool() {
 
 #[test]
 fn edge_awaits_approval_if_the_session_lists_the_tool() {
-    let (mut world, root) = naming(&["create_edge"]);
+    let (mut world, root) = with_approve_tools(&["create_edge"]);
     let (from, to) = (world.spawn(root), world.spawn(root));
     let mut create = |by_thread: bool, number: u128| {
         let caller = if by_thread { world.caller(root) } else { operator() };
@@ -242,7 +242,7 @@ fn resume_does_not_bypass_spawn_approval() {
         (&["spawn_agent", "resume_agent"], false),
         (&["resume_agent"], false),
     ] {
-        let (mut world, root) = naming(tools);
+        let (mut world, root) = with_approve_tools(tools);
         let id = world.spawn(root);
         world.close(id);
         let command = resume(world.caller(root), id);
@@ -257,7 +257,7 @@ fn resume_does_not_bypass_spawn_approval() {
 // ---- pending approvals ----
 
 #[test]
-fn without_its_arguments_a_tool_call_is_its_tool() {
+fn arguments_can_be_removed_from_tool_call_subject() {
     let long = "x".repeat(1_000);
     for (tool, arguments, whole, seen) in [
         (
@@ -385,7 +385,7 @@ fn thread_awaiting_approval_rejects_all_commands() {
 // ---- granted ----
 
 #[test]
-fn a_granted_thread_starts_if_a_slot_is_free() {
+fn granted_thread_starts_if_a_slot_is_free() {
     let (mut world, lead) = asking(2);
     let (id, asked) = ask(&mut world, lead);
     world.run(&send(operator(), id));
@@ -490,7 +490,7 @@ fn denied_thread_releases_its_alias() {
     assert_eq!(World::replay(&world.log), world.session);
 }
 
-/// Otherwise a thread whose spawns need approval could bring back, without approval, a thread that an operator closed.
+/// Otherwise a thread whose spawns need an approval could reopen a thread that an operator closed without one.
 #[test]
 fn resume_by_thread_with_approved_spawns_is_rejected() {
     let (mut world, lead) = asking(2);
@@ -510,7 +510,7 @@ fn undecided_approval_expires_at_its_deadline() {
     assert_eq!(tick::next(&world.session), None);
     let (id, asked) = ask(&mut world, lead);
     world.end(lead, settled(Completed));
-    assert!(world.session.is_at_work(), "it must be awake for the deadline");
+    assert!(world.session.is_at_work(), "it must stay active for the deadline");
     assert_eq!(tick::next(&world.session), approval(&world, asked).deadline);
 
     world.pass(APPROVAL_TIMEOUT - Duration::from_secs(1));
@@ -606,14 +606,14 @@ fn every_kind_of_close_ends_pending_approvals() {
             reason: String::from("evicted"),
         },
     ));
-    // Automatic consequences follow with the next events.
+    // Follow-up events are recorded with the next command.
     world.pause(false);
     assert_eq!(decided(&world, asked), Some(ApprovalDecision::Moot));
     assert_eq!(decided(&world, other), None);
 }
 
 #[test]
-fn a_decision_is_final() {
+fn decided_approval_cannot_be_decided_again() {
     for (how, told) in [
         ("granted", "granted by operator:ada"),
         ("denied", "denied by operator:ada"),
@@ -672,8 +672,8 @@ fn decision_on_unknown_approval_is_rejected() {
 
 // ---- edge management ----
 
-/// What a child of these graph threads, one below the other, may manage if its template declares everything.
-fn handed_down(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManagement {
+/// Returns the edge management of a child whose template declares everything, below this chain of graph threads.
+fn child_edge_management(chain: &[Option<EdgeManagement>], by_operator: bool) -> EdgeManagement {
     let (mut world, lead) = with_lead(Scope::System, EdgeManagement::All, |_| {});
     let mut parent = lead;
     for edges in chain {
@@ -702,18 +702,22 @@ fn edge_management_only_shrinks_below_graph_threads() {
         (&[] as &[Option<EdgeManagement>], false, All),
         (&[Some(All)], false, All),
         (&[Some(SelfOnly)], false, SelfOnly),
-        // A child that no graph template binds is no way around it.
+        // A child without a graph template in between does not widen it.
         (&[Some(SelfOnly), None], false, SelfOnly),
         (&[Some(EdgeManagement::None), None], false, EdgeManagement::None),
         (&[None], false, All),
         (&[Some(SelfOnly)], true, All),
     ] {
-        assert_eq!(handed_down(chain, by_operator), expected, "{chain:?} {by_operator}");
+        assert_eq!(
+            child_edge_management(chain, by_operator),
+            expected,
+            "{chain:?} {by_operator}"
+        );
     }
 }
 
 #[test]
-fn capabilities_say_which_edges_may_be_managed() {
+fn capabilities_determine_edge_management() {
     for (names, expected) in [
         (&["edge_management_all"][..], EdgeManagement::All),
         (&["spawn_nodes"], EdgeManagement::All),
@@ -728,7 +732,7 @@ fn capabilities_say_which_edges_may_be_managed() {
 }
 
 #[test]
-fn a_spawn_list_names_agent_types_and_no_graph_templates() {
+fn spawn_list_permits_agent_types_but_not_graph_templates() {
     let (mut world, root) = World::with_slots(4);
     let lead = world.spawn_with(root, |lead| role_of(lead).spawn_list = vec![String::from("reviewer")]);
     for is_graph in [false, true] {
@@ -749,7 +753,7 @@ fn a_spawn_list_names_agent_types_and_no_graph_templates() {
 
 // ---- tools and edges ----
 
-/// A running thread with calls that wait for an operator.
+/// Returns a running thread with calls that wait for an operator.
 fn with_calls(calls: usize) -> (World, ThreadId, Vec<ApprovalId>) {
     let (mut world, id) = World::with_thread_in(Running);
     let asked = (0..calls).map(|_| world.ask(id, ApprovalKind::Tool, None)).collect();
@@ -769,7 +773,7 @@ fn awaits_a_tool(world: &World, id: ThreadId) -> bool {
 }
 
 #[test]
-fn a_thread_awaits_a_tool_until_its_last_call_is_decided() {
+fn thread_awaits_tool_until_last_call_is_decided() {
     for grant in [true, false] {
         let (mut world, id, asked) = with_calls(2);
         assert_eq!(world.run(&decision(asked[0], grant)), ["ApprovalResolved"]);
@@ -799,7 +803,7 @@ fn a_thread_awaits_a_tool_until_its_last_call_is_decided() {
 }
 
 #[test]
-fn without_turns_a_decision_is_for_the_call_that_asked() {
+fn decision_without_turns_answers_requesting_call_only() {
     use ApprovalDecision::{Denied, Expired, Granted, Moot};
 
     let (mut world, id) = World::with_thread_in(Running);
@@ -846,7 +850,7 @@ fn without_turns_a_decision_is_for_the_call_that_asked() {
     }
 }
 
-/// Nothing is left that a grant could let run, and the thread is not waiting any more.
+/// After the turn, a grant would have no effect, and the thread no longer waits.
 #[test]
 fn tool_approvals_become_moot_when_the_turn_ends() {
     let (mut world, id, asked) = with_calls(2);
@@ -858,7 +862,7 @@ fn tool_approvals_become_moot_when_the_turn_ends() {
     assert_eq!(tick::next(&world.session), None);
 }
 
-/// Two running threads, and an edge from the first to the second that waits for an operator.
+/// Returns two running threads, and an edge from the first to the second that waits for an operator.
 fn with_edge() -> (World, [ThreadId; 2], ApprovalId, EdgeId) {
     let (mut world, root) = World::with_slots(2);
     let (from, to) = (world.spawn_running(root), world.spawn_running(root));
@@ -883,7 +887,7 @@ fn granted_edge_is_created_at_once() {
 }
 
 #[test]
-fn an_edge_that_is_not_granted_is_dropped() {
+fn edge_without_grant_is_dropped() {
     let (mut world, [from, _], asked, _) = with_edge();
     assert_eq!(world.run(&decision(asked, false)), ["ApprovalResolved"]);
     assert_eq!(world.status(from), Running);

@@ -1,4 +1,4 @@
-//! Budgets: carving and reservation, the hard stop, and continuation after it.
+//! Budgets: reservation for children, the hard stop, and continuation after it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn millis(amount: u64) -> Budget {
     }
 }
 
-/// A session that may spend this, with so many slots.
+/// Returns a session with this budget and number of slots.
 pub fn bounded(budget: Budget, max_threads: u32) -> World {
     let mut settings = settings();
     settings.budget = budget;
@@ -62,14 +62,14 @@ fn budgeted_spawn(world: &mut World, parent: ThreadId, budget: Budget) -> Comman
     spawning(spawn)
 }
 
-/// Spawns a thread with a budget, and its turn runs.
+/// Spawns a thread with a budget and starts its turn.
 fn running_with(world: &mut World, parent: ThreadId, budget: Budget) -> ThreadId {
     let id = world.spawn_with(parent, |spawn| spawn.spawned.budget = budget);
     world.begin(id);
     id
 }
 
-/// The runner of the present attempt says that it has used so many tokens.
+/// Returns the report of the present attempt that it has used this number of tokens.
 fn used(world: &World, id: ThreadId, amount: u64) -> Command {
     Command::RecordUsage {
         thread: id,
@@ -99,7 +99,7 @@ fn is_spent(id: ThreadId, what: &str) -> String {
     format!("the budget of agent {id} is spent ({what}); raise it with UpdateThreadBudget")
 }
 
-// ---- carving ----
+// ---- reservation ----
 
 #[test]
 fn child_budget_is_reserved_from_its_parents_budget() {
@@ -132,7 +132,7 @@ fn child_budget_is_reserved_from_its_parents_budget() {
 }
 
 #[test]
-fn the_nearest_bound_of_each_resource_counts() {
+fn nearest_budget_limits_each_resource() {
     let mut world = bounded(turns(5), 9);
     let root = world.root();
     let lead = running_with(&mut world, root, tokens(100));
@@ -196,7 +196,7 @@ fn only_ancestors_can_raise_a_budget() {
 }
 
 #[test]
-fn the_sessions_budget_is_the_roots() {
+fn session_budget_equals_root_budget() {
     let mut world = bounded(tokens(100), 9);
     let root = world.root();
     assert_eq!(world.run(&give(operator(), root, tokens(200))), ["BudgetUpdated"]);
@@ -269,7 +269,7 @@ fn exhausted_budget_interrupts_pending_turns() {
 }
 
 #[test]
-fn a_thread_with_one_turn_has_one() {
+fn turn_budget_of_one_allows_one_turn() {
     let (mut world, root) = World::with_slots(9);
     let id = running_with(&mut world, root, turns(1));
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
@@ -300,7 +300,7 @@ fn raised_budget_starts_turn_for_waiting_input() {
 }
 
 #[test]
-fn a_budget_below_what_is_spent_stops_at_once() {
+fn budget_below_usage_interrupts_turn_at_once() {
     let (mut world, id) = World::with_thread_in(Running);
     world.run(&used(&world, id, 50));
     assert_eq!(
@@ -359,7 +359,7 @@ fn telemetry_is_recorded_at_a_spent_budget_or_interval() {
 
 // ---- cost ----
 
-/// Two millionths for an input token, a half for a cached one, ten for an output token.
+/// In millionths: 2 for an input token, 0.5 for a cached input token, 10 for an output token.
 const PRICE: Price = Price {
     input: 2_000_000,
     cached_input: 500_000,
@@ -375,7 +375,7 @@ fn priced(world: &World, id: ThreadId, usage: Usage, price: Option<Price>) -> Co
     }
 }
 
-/// Ends the thread's turn. The program reports this usage.
+/// Ends the thread's turn with this usage in the program's report.
 fn end_priced(world: &mut World, id: ThreadId, usage: Usage, price: Option<Price>) {
     let mut report = ended_with(world.thread(id).turn.number().get(), settled(Completed), usage);
     if let Report::TurnEnded { price: present, .. } = &mut report {
@@ -424,12 +424,16 @@ fn cost_budget_of_an_ancestor_stops_the_turn() {
 }
 
 #[test]
-fn a_change_of_price_applies_to_further_tokens() {
+fn changed_price_applies_to_later_tokens() {
     let (mut world, id) = World::with_thread_in(Running);
     world.run(&priced(&world, id, usage(10), Some(PRICE)));
     world.run(&priced(&world, id, usage(30), None));
     let known = world.thread(id).usage;
-    assert_eq!((known.cost, known.unpriced_tokens), (20, 20), "unknown is not zero");
+    assert_eq!(
+        (known.cost, known.unpriced_tokens),
+        (20, 20),
+        "tokens without a price are counted separately"
+    );
     let dearer = Price {
         input: 3_000_000,
         ..PRICE
@@ -440,7 +444,7 @@ fn a_change_of_price_applies_to_further_tokens() {
 }
 
 #[test]
-fn cost_that_the_program_reports_takes_precedence() {
+fn cost_reported_by_program_takes_precedence() {
     let (mut world, root) = World::with_slots(9);
     let id = world.spawn_running(root);
     world.run(&priced(&world, id, usage(10), Some(PRICE)));
@@ -454,7 +458,7 @@ fn cost_that_the_program_reports_takes_precedence() {
 }
 
 #[test]
-fn programs_dollars_do_not_count_in_another_currency() {
+fn reported_dollars_are_ignored_in_other_currency() {
     let (mut world, root) = World::with_settings(|settings| settings.currency = Currency::parse("EUR").unwrap());
     let id = world.spawn_running(root);
     let told = Usage { cost: 7, ..usage(30) };
@@ -466,22 +470,26 @@ fn programs_dollars_do_not_count_in_another_currency() {
 // ---- time ----
 
 #[test]
-fn turns_that_run_side_by_side_spend_time_together() {
+fn concurrent_turns_share_wall_time_budget() {
     let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, millis(1_000));
     let begun = world.thread(lead).metered;
     assert_eq!(tick::next(&world.session), Some(begun.plus(Duration::from_secs(1))));
     let helper = world.spawn_running(lead);
     let later = world.thread(helper).metered.since(begun);
-    // The one alone for a while, then both: (begun + (begun + later) + 1 s) / 2.
+    // First one turn runs, then both: (begun + (begun + later) + 1 s) / 2.
     let expected = UnixMillis::new((2 * begun.get() + u64::try_from(later.as_millis()).unwrap() + 1_000).div_ceil(2));
     assert_eq!(tick::next(&world.session), Some(expected));
     world.spawn_running(root);
-    assert_eq!(tick::next(&world.session), Some(expected), "others cost it nothing");
+    assert_eq!(
+        tick::next(&world.session),
+        Some(expected),
+        "turns outside the subtree do not count"
+    );
 }
 
 #[test]
-fn turns_are_stopped_when_their_time_is_over() {
+fn spent_wall_time_interrupts_turns() {
     let (mut world, root) = World::with_slots(9);
     let lead = running_with(&mut world, root, millis(100));
     world.spawn_running(lead);
@@ -529,7 +537,7 @@ fn wall_time_is_counted_once() {
 
 // ---- properties ----
 
-/// A number that stands for a thread: the nth modulo how many there are.
+/// A number that selects a thread: the nth, modulo the number of threads.
 type Nth = u8;
 
 #[derive(Clone, Debug)]
@@ -589,7 +597,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// More of everything that is bounded.
+/// Returns the budget with every bound raised.
 fn raised(budget: Budget, by: u32) -> Budget {
     Budget {
         tokens: budget.tokens.map(|tokens| tokens + u64::from(by)),
@@ -599,7 +607,7 @@ fn raised(budget: Budget, by: u32) -> Budget {
     }
 }
 
-fn happen(world: &mut World, op: &Op) {
+fn perform(world: &mut World, op: &Op) {
     let command = match op {
         Op::Spawn { parent, budget } => {
             let mut spawn = world.wanted(world.nth(*parent).id);
@@ -643,11 +651,11 @@ fn happen(world: &mut World, op: &Op) {
         }
         Op::Tick => Command::Tick,
     };
-    // A rejection is an answer like any other.
+    // The command may be rejected.
     let _ = world.carry_out(&command);
 }
 
-/// No thread has ever used less than before, neither alone nor with its descendants.
+/// Asserts that no thread's usage has decreased, neither its own nor its subtree's.
 fn usage_never_decreases(before: &Session, after: &Session) {
     for earlier in before.in_spawn_order() {
         let now = after.thread(earlier.id).unwrap();
@@ -660,7 +668,7 @@ fn usage_never_decreases(before: &Session, after: &Session) {
     }
 }
 
-/// The usage of a session is the sum of the lifetime usage of its threads, closed ones included.
+/// Asserts that the usage of a session is the sum of the lifetime usage of its threads, closed ones included.
 fn session_usage_is_the_sum_of_its_threads(session: &Session) {
     let sum = session
         .in_spawn_order()
@@ -668,13 +676,13 @@ fn session_usage_is_the_sum_of_its_threads(session: &Session) {
     assert_eq!(session.usage(), sum);
 }
 
-/// As long as budgets are only raised, reservations fit into the budget that they reduce.
+/// Asserts that reservations fit into the budget that they reduce. This holds while budgets are only raised.
 fn reservations_fit(session: &Session) {
     for thread in session.budgeted() {
         for resource in Resource::ALL {
             if let Some(bound) = resource.bound(&thread.budget) {
                 let reserved = budget::reserved(session, thread.id, resource, None);
-                assert!(reserved <= bound, "{reserved} of {bound} {resource:?} are promised");
+                assert!(reserved <= bound, "{reserved} of {bound} {resource:?} are reserved");
             }
         }
     }
@@ -705,7 +713,7 @@ proptest! {
         let mut world = bounded(session_may, 3);
         for op in &script {
             let (before, from) = (world.session.clone(), world.log.len());
-            happen(&mut world, op);
+            perform(&mut world, op);
             usage_never_decreases(&before, &world.session);
             session_usage_is_the_sum_of_its_threads(&world.session);
             reservations_fit(&world.session);

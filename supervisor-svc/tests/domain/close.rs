@@ -1,4 +1,4 @@
-//! Closing: the fence, the order, pending effects, and the end of the session.
+//! Closing of threads: the fence, the order, pending effects, and the end of the session.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::world::{
     spawning, stopped,
 };
 
-/// A session with the running threads `top`, its children `older` and `newer`, and its sibling `beside`.
+/// Returns a session with the running threads `top`, its children `older` and `newer`, and its sibling `beside`.
 fn tree() -> (World, [ThreadId; 4]) {
     let (mut world, root) = World::with_slots(9);
     let top = world.spawn_running(root);
@@ -30,7 +30,7 @@ fn tree() -> (World, [ThreadId; 4]) {
     (world, [top, older, newer, beside])
 }
 
-/// The threads whose closing is in the log, in its order.
+/// Returns the closed threads in the order of the log.
 fn closings(world: &World) -> Vec<ThreadId> {
     let closed = |event: &Event| match event {
         Event::Thread(id, ThreadEvent::Closed { .. }) => Some(*id),
@@ -84,7 +84,7 @@ fn closing_again_changes_nothing() {
 }
 
 #[test]
-fn a_fence_above_a_fence_closes_both() {
+fn close_above_closing_subtree_closes_both() {
     let (mut world, [top, older, newer, _]) = tree();
     world.run(&close(operator(), older));
     assert_eq!(world.run(&close(operator(), top)), ["CloseRequested"]);
@@ -152,7 +152,7 @@ fn queued_thread_under_fence_is_not_admitted() {
 #[test]
 fn fenced_queued_thread_does_not_reserve_a_slot() {
     let (mut world, root) = World::with_slots(2);
-    // The top waits for a slot, and cannot be closed at once: its child runs.
+    // The top waits for a slot. It cannot be closed at once, because its child runs.
     let top = world.spawn_running(root);
     world.spawn_running(top);
     world.end(top, settled(Completed));
@@ -166,7 +166,7 @@ fn fenced_queued_thread_does_not_reserve_a_slot() {
 }
 
 #[test]
-fn leaves_close_first_and_the_newest_of_them_first() {
+fn leaves_close_before_parents_newest_first() {
     let (mut world, [top, older, newer, beside]) = tree();
     let root = world.root();
     assert_eq!(ready_leaves(&world.session, root), [newer, beside, older]);
@@ -196,7 +196,7 @@ fn thread_with_open_children_cannot_finish_closing() {
 }
 
 #[test]
-fn without_a_fence_nothing_is_closed() {
+fn thread_without_fence_cannot_finish_closing() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         for forced in [false, true] {
@@ -288,7 +288,7 @@ fn closed_event_has_forced_flag_and_reason() {
 }
 
 #[test]
-fn the_session_ends_with_its_root() {
+fn session_closes_with_its_root() {
     let (mut world, [_, _, _, beside]) = tree();
     let root = world.root();
     world.close(root);

@@ -1,4 +1,4 @@
-//! Permissions between threads; input, interrupts, notes and listings in each state.
+//! Permissions between threads. Input, interrupts, notes and listings in each state.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ use crate::world::{
     no_tool, not_found, note, operator, resume, run_root, send, send_with, settings, settled, spawning, thread_id,
 };
 
-/// Every verb on a thread, by the tool that it stands for.
+/// Returns every command on a thread, with the tool that it needs.
 fn verbs(world: &mut World, caller: &Caller, target: ThreadId) -> Vec<(&'static str, Command)> {
     let mut spawn = world.wanted(target);
     spawn.caller = caller.clone();
@@ -71,7 +71,7 @@ fn thread_gets_same_error_for_foreign_and_unknown() {
 }
 
 #[test]
-fn a_thread_acts_on_itself_and_below() {
+fn thread_may_act_on_itself_and_descendants() {
     let (mut world, root) = World::with_slots(4);
     let own = world.spawn(root);
     let child = world.spawn(own);
@@ -84,7 +84,7 @@ fn a_thread_acts_on_itself_and_below() {
 }
 
 #[test]
-fn a_thread_needs_the_tool_of_the_call() {
+fn call_without_its_tool_is_rejected() {
     let (mut world, root) = World::with_slots(4);
     let own = world.spawn_with(root, |own| {
         own.role_layers = [deny("role \"worker\"", &["*"])].into();
@@ -99,12 +99,12 @@ fn a_thread_needs_the_tool_of_the_call() {
     }
     assert!(
         authority::authorize(&world.session, &caller, "GetThread", own).is_ok(),
-        "it stands for no tool"
+        "the method needs no tool"
     );
 }
 
 #[test]
-fn a_token_dies_with_its_attempt() {
+fn token_is_stale_after_its_attempt_ends() {
     let (mut world, own) = World::with_thread_in(Running);
     let first = world.caller(own);
     assert!(authority::fresh(&world.session, &first).is_ok());
@@ -242,7 +242,7 @@ fn bytes_of_queued_input_are_limited() {
 }
 
 #[test]
-fn input_of_a_turn_that_ends_starts_the_next_in_the_same_slot() {
+fn pending_input_starts_next_turn_in_same_slot() {
     let (mut world, id) = World::with_thread_in(Running);
     let queued = world.enqueue(world.root());
     world.run(&send(operator(), id));
@@ -274,12 +274,12 @@ fn steering_delivers_all_earlier_input_to_running_turn() {
     assert_eq!(world.report(id, delivered(3)), ["InputDelivered"]);
     assert_eq!((pending_input(&world), world.waiting_inputs(id)), (None, vec![4]));
 
-    // A program that does not take it: the next turn gets it, like any other input.
+    // If the program does not take the input, the next turn gets it, like any other input.
     world.run(&steer);
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
     assert_eq!((pending_input(&world), world.waiting_inputs(id)), (None, vec![4, 5]));
 
-    // A turn that is being stopped takes nothing.
+    // A turn that is being stopped gets no more input.
     let (mut world, id) = World::with_thread_in(Running);
     world.run(&send_with(operator(), id, Urgency::Steer, OnLimit::Refuse));
     world.run(&interrupt(operator(), id));
@@ -308,7 +308,7 @@ fn input_with_interrupt_stops_the_turn_first() {
 
 #[test]
 fn input_with_interrupt_keeps_queue_positions() {
-    // Nothing runs, so there is nothing to stop.
+    // No turn runs, so there is nothing to stop.
     let (mut world, root) = World::with_slots(1);
     let starting = world.spawn(root);
     let queue = [world.enqueue(root), world.enqueue(root)];
@@ -320,7 +320,7 @@ fn input_with_interrupt_keeps_queue_positions() {
 }
 
 #[test]
-fn a_root_that_a_runner_executes_takes_input_without_a_slot() {
+fn root_on_runner_takes_input_without_a_slot() {
     let mut world = World::open(settings(), run_root());
     let root = world.root();
     world.begin(root);
@@ -374,7 +374,7 @@ fn interrupt_ends_turn_before_dispatch() {
         assert_eq!(world.run(&interrupt(operator(), id)), ["TurnEnded"], "after {kind}");
         assert_eq!(world.status(id), Interrupted);
 
-        // The same while it waits for a slot.
+        // A turn that waits for a slot ends too.
         let (mut world, id) = World::with_thread_in(kind);
         world.spawn(world.root());
         world.run(&send_with(operator(), id, Urgency::Wait, OnLimit::Queue));
@@ -386,7 +386,7 @@ fn interrupt_ends_turn_before_dispatch() {
         assert_eq!(world.status(id), Interrupted);
     }
 
-    // And after the runner was lost that had been handed the turn.
+    // A turn whose runner was lost after the dispatch ends too.
     let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
     world.lose(id);
@@ -404,7 +404,7 @@ fn only_if(number: u32, target: ThreadId) -> Command {
 }
 
 #[test]
-fn an_interrupt_of_another_turn_does_nothing() {
+fn interrupt_of_another_turn_is_ignored() {
     let (mut world, id) = World::with_thread_in(Running);
     for turn in [0, 2] {
         assert_eq!(world.run(&only_if(turn, id)), NOTHING);
@@ -427,7 +427,7 @@ fn an_interrupt_of_another_turn_does_nothing() {
 }
 
 #[test]
-fn an_interrupt_cascades_unless_told_not_to() {
+fn interrupt_cascades_unless_limited_to_target() {
     let (mut world, root) = World::with_slots(4);
     let top = world.spawn_running(root);
     let child = world.spawn_running(top);
@@ -449,13 +449,13 @@ fn an_interrupt_cascades_unless_told_not_to() {
     assert_eq!(interrupted, Some(Turn::new(1)));
     assert_eq!(world.status(waiting), Interrupted);
     assert_eq!(world.thread(beside).interrupt, None);
-    // The root's client executes it itself; only what is below is stopped.
+    // The root's client executes the root itself, so only the threads below are stopped.
     assert_eq!(world.run(&interrupt(operator(), root)), ["InterruptRequested"]);
     assert_eq!(world.status(root), Running);
 }
 
 #[test]
-fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
+fn interrupt_before_dispatch_frees_the_slot() {
     let (mut world, root) = World::with_slots(1);
     let first = world.spawn(root);
     let queued = world.enqueue(root);
@@ -464,7 +464,7 @@ fn an_interrupt_frees_the_slot_of_a_turn_that_never_began() {
         ["TurnEnded", "ThreadAdmitted"]
     );
     assert_eq!((world.status(first), world.status(queued)), (Interrupted, PendingInit));
-    // Its input waits for its next turn.
+    // The input waits for the next turn.
     assert_eq!(world.waiting_inputs(first), [1]);
 }
 
@@ -486,7 +486,7 @@ fn note_is_trimmed_and_cleared_by_blank_text() {
 // ---- listings ----
 
 #[test]
-fn a_listing_shows_its_scope_in_spawn_order() {
+fn listing_returns_its_scope_in_spawn_order() {
     let (mut world, root) = World::with_slots(9);
     let a = world.spawn(root);
     let b = world.spawn(root);

@@ -1,4 +1,4 @@
-//! Eviction: at the limit of open threads, the oldest evictable thread is closed to make room.
+//! Eviction: at the limit of open threads, a spawn closes the evictable thread that settled first.
 
 use supervisor_core::{
     command::Command,
@@ -15,12 +15,12 @@ use crate::world::{World, interrupt, operator, resume, settled, spawning};
 
 const NO_ROOM: &str = "open agent thread limit reached (max 3); close agents that are done";
 
-/// A session with room for the root and two more.
+/// Returns a session with a limit of three open threads, the root included.
 fn crowded() -> (World, ThreadId) {
     World::with_settings(|settings| settings.limits.max_open_threads = 3)
 }
 
-fn done(world: &mut World, parent: ThreadId) -> ThreadId {
+fn spawn_completed(world: &mut World, parent: ThreadId) -> ThreadId {
     let id = world.spawn_running(parent);
     world.end(id, settled(Completed));
     id
@@ -40,19 +40,19 @@ fn is_evicted(world: &World, id: ThreadId) -> bool {
 fn eviction_closes_the_longest_settled_thread() {
     let (mut world, root) = crowded();
     let (first, second) = (world.spawn_running(root), world.spawn_running(root));
-    // The order of settling counts, not that of spawning.
+    // The order of settling decides, not the order of spawning.
     world.end(second, settled(Completed));
     world.end(first, settled(Completed));
     let spawn = one_more(&mut world);
     assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
     assert!(is_evicted(&world, second) && !is_evicted(&world, first));
 
-    // It is on its way out: the next one needs another to go.
+    // The first evicted thread is still closing, so the next spawn evicts another one.
     let spawn = one_more(&mut world);
     assert_eq!(world.run(&spawn), ["CloseRequested", "ThreadSpawned"]);
     assert!(is_evicted(&world, first));
     let spawn = one_more(&mut world);
-    assert_eq!(world.rejection(&spawn), NO_ROOM, "the rest is at work");
+    assert_eq!(world.rejection(&spawn), NO_ROOM, "the other threads are active");
 
     world.wind_down();
     let Status::Shutdown { reason, .. } = &world.thread(second).status else {
@@ -67,8 +67,8 @@ fn eviction_closes_the_longest_settled_thread() {
 #[test]
 fn resuming_an_evicted_thread_evicts_another() {
     let (mut world, root) = crowded();
-    let first = done(&mut world, root);
-    let second = done(&mut world, root);
+    let first = spawn_completed(&mut world, root);
+    let second = spawn_completed(&mut world, root);
     let spawn = one_more(&mut world);
     world.run(&spawn);
     world.wind_down();
@@ -83,14 +83,14 @@ fn resuming_an_evicted_thread_evicts_another() {
 
 #[test]
 fn eviction_skips_threads_in_use() {
-    // The parent of the new one.
+    // The parent of the new thread.
     let (mut world, root) = crowded();
-    let parent = done(&mut world, root);
+    let parent = spawn_completed(&mut world, root);
     world.spawn(root);
     let child = spawning(world.wanted(parent));
     assert_eq!(world.rejection(&child), NO_ROOM);
 
-    // One with an open child.
+    // A thread with an open child.
     let (mut world, root) = crowded();
     let parent = world.spawn_running(root);
     world.spawn(parent);
@@ -98,7 +98,7 @@ fn eviction_skips_threads_in_use() {
     let spawn = one_more(&mut world);
     assert_eq!(world.rejection(&spawn), NO_ROOM);
 
-    // One with input that no turn has read.
+    // A thread with input that no turn has read.
     let (mut world, root) = crowded();
     world.spawn(root);
     let stopped = world.spawn(root);
@@ -131,7 +131,7 @@ fn eviction_skips_threads_with_waking_mail() {
 fn eviction_requires_acknowledged_settle_notice() {
     let (mut world, root) = crowded();
     let lead = world.spawn_running(root);
-    let helper = done(&mut world, lead);
+    let helper = spawn_completed(&mut world, lead);
     let spawn = one_more(&mut world);
     assert_eq!(world.rejection(&spawn), NO_ROOM, "its parent does not know yet");
 
@@ -144,7 +144,7 @@ fn eviction_requires_acknowledged_settle_notice() {
 #[test]
 fn lowered_limit_evicts_until_it_holds() {
     let (mut world, root) = World::with_slots(9);
-    let threads: Vec<ThreadId> = (0..4).map(|_| done(&mut world, root)).collect();
+    let threads: Vec<ThreadId> = (0..4).map(|_| spawn_completed(&mut world, root)).collect();
     world.lawful = false;
     let limits = Limits {
         max_open_threads: 3,

@@ -28,7 +28,8 @@ use crate::world::{
     operator, resume, role_of, settled, text, thread_id,
 };
 
-/// A session with changed settings: a root with the children `a` and `b`, and `c` as a child of `a`.
+/// Returns a session with changed settings, and its threads: the root, its children `a` and `b`, and `c`, a child of
+/// `a`.
 fn family_with(change: impl FnOnce(&mut Settings), change_a: impl FnOnce(&mut Spawn)) -> (World, [ThreadId; 4]) {
     let (mut world, root) = World::with_settings(change);
     let a = world.spawn_with(root, change_a);
@@ -41,7 +42,7 @@ fn family() -> (World, [ThreadId; 4]) {
     family_with(|_| {}, |_| {})
 }
 
-/// The same where `a` has a graph template.
+/// Like [`family_with`]; `a` has a graph template.
 fn graph_family(
     scope: Scope,
     management: EdgeManagement,
@@ -71,7 +72,7 @@ fn one_way(number: u128, from: ThreadId, to: ThreadId) -> Edge {
     }
 }
 
-/// The approval has the edge's number.
+/// Returns the command that creates an edge. Its approval has the edge's number.
 fn connect(caller: Caller, edge: &Edge) -> Command {
     Command::CreateEdge {
         caller,
@@ -110,7 +111,7 @@ fn no_edge(from: ThreadId) -> String {
     format!("send_handoff requires an edge between {from} and the receiver. Create the edge first.")
 }
 
-/// Sends a handoff as its sender would, and answers the rejection.
+/// Sends a handoff as its sender. Returns the text of the rejection.
 fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), String> {
     let command = hand_off(world.caller(from), handoff(from, to));
     world
@@ -119,10 +120,10 @@ fn try_handoff(world: &mut World, from: ThreadId, to: ThreadId) -> Result<(), St
         .map_err(|rejection| rejection.to_string())
 }
 
-// ---- what an edge lets through ----
+// ---- permitted handoffs ----
 
 #[test]
-fn the_tree_joins_parents_and_children_only() {
+fn tree_edges_join_parents_and_children_only() {
     let (mut world, [root, a, b, c]) = family();
     for (from, to) in [(root, a), (a, root), (root, b), (b, root), (a, c), (c, a)] {
         let command = hand_off(world.caller(from), handoff(from, to));
@@ -138,11 +139,11 @@ fn the_tree_joins_parents_and_children_only() {
     let ids: Vec<EdgeId> = edges.iter().map(|edge| edge.id).collect();
     let mut expected = [a, b, c].map(|child| EdgeId::from_uuid(child.as_uuid()));
     expected.sort();
-    assert_eq!(ids, expected, "its id is the child's");
+    assert_eq!(ids, expected, "the id of a tree edge is the child's id");
 }
 
 #[test]
-fn an_edge_leads_one_way_or_both() {
+fn edge_permits_handoffs_in_its_directions() {
     let (mut world, [_, a, b, c]) = family();
     world.run(&connect(operator(), &one_way(1, a, b)));
     assert_eq!(try_handoff(&mut world, a, b), Ok(()));
@@ -153,11 +154,15 @@ fn an_edge_leads_one_way_or_both() {
     };
     world.run(&connect(operator(), &report));
     assert_eq!(try_handoff(&mut world, c, b), Ok(()));
-    assert_eq!(try_handoff(&mut world, b, c), Ok(()), "the kind is for people");
+    assert_eq!(
+        try_handoff(&mut world, b, c),
+        Ok(()),
+        "the kind of an edge does not affect handoffs"
+    );
 }
 
 #[test]
-fn deleting_an_edge_stops_what_went_along_it() {
+fn deleted_edge_permits_no_handoffs() {
     let (mut world, [_, a, b, _]) = family();
     let both = edge(1, a, b);
     assert_eq!(world.run(&connect(operator(), &both)), ["EdgeCreated"]);
@@ -171,7 +176,7 @@ fn deleting_an_edge_stops_what_went_along_it() {
 }
 
 #[test]
-fn the_edge_of_the_tree_goes_with_its_child() {
+fn tree_edge_cannot_be_deleted_and_ends_with_child() {
     let (mut world, [root, a, _, _]) = family();
     let id = EdgeId::from_uuid(a.as_uuid());
     assert_eq!(
@@ -186,7 +191,7 @@ fn the_edge_of_the_tree_goes_with_its_child() {
 }
 
 #[test]
-fn a_created_edge_ends_with_either_thread() {
+fn created_edge_ends_when_either_thread_closes() {
     let (mut world, [root, a, b, c]) = family();
     world.run(&connect(operator(), &edge(1, a, b)));
     world.run(&connect(operator(), &edge(2, b, c)));
@@ -213,7 +218,7 @@ fn closing_thread_sends_and_receives_no_handoff() {
 }
 
 #[test]
-fn a_full_mailbox_takes_no_more() {
+fn full_mailbox_rejects_handoffs() {
     let (mut world, [root, a, _, _]) = family();
     world.lawful = false;
     for _ in 0..MAX_HANDOFFS {
@@ -455,7 +460,7 @@ fn session_edge_management_applies_to_next_decision() {
         world.rejection(&connect(caller.clone(), &below)),
         "edgeManagement=self only allows edges that include the calling node"
     );
-    // A caller that may not manage every edge is no orchestrator.
+    // A caller that may not manage every edge is not an orchestrator.
     assert_eq!(world.run(&connect(caller.clone(), &own)), ["ApprovalRequested"]);
 
     world.update(|change| change.edge_management = Some(All));
@@ -468,7 +473,7 @@ fn edge_of_non_orchestrator_awaits_approval() {
     for (approve_orchestrators, scope, management, asks) in [
         (false, Scope::System, EdgeManagement::All, false),
         (false, Scope::User, EdgeManagement::All, false),
-        // A project's template cannot make itself an orchestrator.
+        // A template of the project cannot make its threads orchestrators.
         (false, Scope::Project, EdgeManagement::All, true),
         (false, Scope::System, EdgeManagement::SelfOnly, true),
         (true, Scope::System, EdgeManagement::All, true),
@@ -482,7 +487,7 @@ fn edge_of_non_orchestrator_awaits_approval() {
         let expected = if asks { "ApprovalRequested" } else { "EdgeCreated" };
         assert_eq!(events, [expected], "{scope:?} {management:?}");
         assert_eq!(graph::edge(&world.session, wanted.id).is_some(), !asks);
-        // A request that has to wait shares the approval of the first.
+        // A second request for the same edge uses the pending approval.
         let again = one_way(2, a, c);
         assert_eq!(graph::answer_to(&world.session, &caller, &again), wanted.id);
         assert_eq!(world.run(&connect(caller, &again)), NOTHING);
@@ -511,7 +516,7 @@ fn edge_approval_is_recorded_in_the_log() {
     );
     assert!(World::replay(&world.log) == world.session);
 
-    // An operator does not wait, and gets an edge of its own.
+    // An operator's request needs no approval and creates another edge.
     let now = one_way(2, a, c);
     assert_eq!(graph::answer_to(&world.session, &operator(), &now), now.id);
     assert_eq!(world.run(&connect(operator(), &now)), ["EdgeCreated"]);
@@ -520,7 +525,7 @@ fn edge_approval_is_recorded_in_the_log() {
 // ---- names ----
 
 #[test]
-fn an_alias_counts_after_ids() {
+fn id_takes_precedence_over_alias() {
     let (mut world, [root, a, b, _]) = family();
     let pretender = world.spawn_with(root, |spawn| spawn.spawned.alias = a.to_string());
     let fox = world.spawn_with(root, |spawn| spawn.spawned.alias = String::from("Fox"));
@@ -532,7 +537,11 @@ fn an_alias_counts_after_ids() {
     }
     for name in ["wolf", &thread_id(999).to_string()] {
         assert_eq!(find(&operator(), name), Err(Rejection::ThreadNotFound(name.to_owned())));
-        assert_eq!(find(&world.caller(a), name), Ok(ThreadId::NIL), "the decision says so");
+        assert_eq!(
+            find(&world.caller(a), name),
+            Ok(ThreadId::NIL),
+            "the decision rejects it later"
+        );
     }
 }
 
@@ -727,7 +736,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The operator, or one of the threads.
+/// Returns the operator or one of the threads as a caller.
 fn who(world: &World, number: u8) -> Caller {
     match number % 3 {
         0 => operator(),

@@ -1,4 +1,4 @@
-//! Groups: what starts, how items and groups end, and that any order of events leaves the join consistent.
+//! Groups: which items start, how items and groups end, and whether the join stays consistent for any order of events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 
 const GROUP: GroupId = GroupId::from_uuid(Uuid::from_u128(900));
 
-/// A group of items with a role each.
+/// Returns the spec of a group of items.
 fn spec(items: u32, max_concurrency: u32) -> GroupSpec {
     GroupSpec {
         id: GROUP,
@@ -263,7 +263,7 @@ fn closing_the_parent_cancels_the_group() {
 }
 
 #[test]
-fn late_item_is_closed_and_fails() {
+fn item_past_its_deadline_is_closed_and_fails() {
     let mut world = with_group(GroupSpec {
         item_deadline: Some(Duration::from_secs(30)),
         ..spec(1, 1)
@@ -295,13 +295,13 @@ fn question_fails_the_item() {
 }
 
 #[test]
-fn budget_of_the_group_ends_it() {
+fn spent_group_budget_ends_the_group() {
     let mut world = with_group(GroupSpec {
         budget: tokens(10),
         ..spec(3, 1)
     });
     let thread = start(&mut world, 0);
-    // Each turn of these tests reports 10 tokens.
+    // Each turn in these tests reports 10 tokens.
     world.end(thread, settled(Completed));
     assert_eq!(outcome(&world), Some(GroupOutcome::Failed));
     assert_eq!(group(&world).count_of(ItemState::Cancelled), 2);
@@ -363,7 +363,7 @@ fn group_without_approval_can_be_cancelled() {
 }
 
 #[test]
-fn small_groups_of_threads_need_an_approval_together() {
+fn small_groups_of_thread_share_approval_limit() {
     let (mut world, root) = World::with_slots(10);
     let caller = world.caller(root);
     let mut group_of = |number: u128, items: u32| {
@@ -386,7 +386,7 @@ fn small_groups_of_threads_need_an_approval_together() {
 }
 
 #[test]
-fn the_limit_of_open_groups_includes_retried_groups() {
+fn open_group_limit_includes_retried_groups() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
     world.end(thread, settled(Errored));
@@ -408,7 +408,7 @@ fn the_limit_of_open_groups_includes_retried_groups() {
 }
 
 #[test]
-fn second_group_of_a_name_is_rejected() {
+fn second_group_with_same_name_is_rejected() {
     let mut world = with_group(spec(1, 1));
     let again = new(&mut world, spec(1, 1));
     let error = world.rejection(&Command::CreateGroup(Box::new(again)));
@@ -418,7 +418,7 @@ fn second_group_of_a_name_is_rejected() {
     );
 }
 
-/// One thing that happens to a group.
+/// A step in the history of a group.
 #[derive(Clone, Debug)]
 enum Step {
     Start,
@@ -548,7 +548,7 @@ proptest! {
 }
 
 #[test]
-fn empty_message_of_an_item_is_no_failure() {
+fn item_with_empty_message_does_not_fail() {
     let mut world = with_group(spec(1, 1));
     let thread = start(&mut world, 0);
     world.end(thread, completed(None));

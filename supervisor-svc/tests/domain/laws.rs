@@ -1,4 +1,4 @@
-//! Laws that hold after every append. They are recomputed from the threads and never read from the indices.
+//! Invariants that hold after every append. They are computed from the threads and not from the indices.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use tool_policy::{Inheritance, Policy};
 
 use crate::world::name;
 
-/// Tool names by which rights are always compared.
+/// Tool names with which permissions are always compared.
 const TOOLS: [&str; 6] = [
     "spawn_agent",
     "send_input",
@@ -32,8 +32,8 @@ const TOOLS: [&str; 6] = [
     "mcp__a",
 ];
 
-/// The laws of one append: numbers without gaps, time that never goes back, legal steps only, and a fold of the appended
-/// events that gives the state.
+/// Asserts the laws of one append: consecutive sequence numbers, non-decreasing time, legal steps only, and a state
+/// that equals the fold of the appended events.
 pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools: &[String]) {
     let mut state = before.clone();
     for recorded in appended {
@@ -49,7 +49,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
             assert_result_is_settled(*id, event, &state);
             assert_inputs_reach_one_turn(&earlier, *id, event, &state);
             if let ThreadEvent::Spawned(_) | ThreadEvent::Resumed(_) = event {
-                rights_only_shrink(&earlier, *id, &state, tools);
+                permissions_only_shrink(&earlier, *id, &state, tools);
             }
         }
         others_keep_their_status(&earlier, recorded.event.thread(), &state);
@@ -57,7 +57,7 @@ pub fn of_append(before: &Session, appended: &[Recorded], after: &Session, tools
     assert!(state == *after, "the fold of the log is not the state");
 }
 
-/// Which step an event is, in the table of STATE.md §2.
+/// Returns the step of an event in the table of STATE.md §2; `None` if the event is not a step.
 fn step_of(before: &Session, event: &ThreadEvent) -> Option<Step> {
     match event {
         ThreadEvent::ApprovalResolved {
@@ -106,7 +106,7 @@ fn step_is_legal(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Se
     }
 }
 
-/// Whether the thread waited for its approval, and the answer was no.
+/// Returns whether the thread waits for the approval of its spawn, which was denied or has expired.
 fn was_refused(session: &Session, id: ThreadId) -> bool {
     let refused = |approval: &Approval| {
         let decision = approval.verdict.as_ref().map(|verdict| verdict.decision);
@@ -119,7 +119,8 @@ fn was_refused(session: &Session, id: ThreadId) -> bool {
         && session.approvals.values().any(|approval| refused(approval))
 }
 
-/// A turn that completes without a repair turn leaves no result open, unless its agent asked a question.
+/// Asserts that no result is still requested after a turn that completes without a repair turn, unless its agent asked
+/// a question.
 fn assert_result_is_settled(id: ThreadId, event: &ThreadEvent, after: &Session) {
     let ThreadEvent::TurnEnded {
         outcome: Settled::Completed { .. },
@@ -163,7 +164,7 @@ fn assert_inputs_reach_one_turn(before: &Session, id: ThreadId, event: &ThreadEv
     );
 }
 
-/// The numbers of the inputs that a thread's turn in flight received or that wait for a turn.
+/// Returns the numbers of the inputs that the thread's turn in flight received or that wait for a turn.
 fn kept_inputs(thread: &Thread) -> Vec<InputNumber> {
     let in_flight = thread.turn.inputs();
     let inputs = in_flight.iter().chain(thread.pending_inputs.iter());
@@ -173,7 +174,7 @@ fn kept_inputs(thread: &Thread) -> Vec<InputNumber> {
 }
 
 fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEvent) {
-    let place = match event {
+    let subject = match event {
         ThreadEvent::Spawned(spawned) => spawned.parent,
         ThreadEvent::Admitted
         | ThreadEvent::Placed { .. }
@@ -191,8 +192,8 @@ fn assert_no_start_under_fence(before: &Session, id: ThreadId, event: &ThreadEve
         } => Some(id),
         _ => None,
     };
-    if let Some(place) = place {
-        assert!(!before.is_closing(place), "{} under a fence", name_of(id, event));
+    if let Some(subject) = subject {
+        assert!(!before.is_closing(subject), "{} under a fence", name_of(id, event));
     }
 }
 
@@ -216,7 +217,7 @@ fn assert_admission_in_queue_order(before: &Session, id: ThreadId, event: &Threa
     }
 }
 
-/// CONTRACT.md §3.4: a parent and its child may communicate. All other threads need an edge in that direction.
+/// Asserts CONTRACT.md §3.4: a parent and its child may communicate. All other threads need an edge in that direction.
 fn assert_handoff_has_edge(before: &Session, event: &ThreadEvent) {
     let ThreadEvent::HandoffSent(handoff) = event else {
         return;
@@ -234,7 +235,7 @@ fn assert_handoff_has_edge(before: &Session, event: &ThreadEvent) {
     assert!(leads_there, "a handoff went from {from} to {to} without an edge");
 }
 
-fn rights_only_shrink(before: &Session, id: ThreadId, after: &Session, tools: &[String]) {
+fn permissions_only_shrink(before: &Session, id: ThreadId, after: &Session, tools: &[String]) {
     let thread = after.thread(id).expect("it exists now");
     if let Some(parent) = parent(after, thread) {
         assert!(
@@ -255,7 +256,7 @@ fn rights_only_shrink(before: &Session, id: ThreadId, after: &Session, tools: &[
     }
 }
 
-/// Whatever the first policy allows the second allows too.
+/// Asserts that the second policy allows every tool that the first one allows.
 pub fn assert_within(policy: &Policy, bound: &Policy, tools: &[String]) {
     for tool in TOOLS.into_iter().chain(tools.iter().map(String::as_str)) {
         assert!(
@@ -276,10 +277,10 @@ fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &S
     }
 }
 
-/// CONTRACT.md §3.1 and §3.4: a thread that spawns by a graph template manages edges, passes on no more of that
-/// permission, and needs approval. The exception is a thread that manages all edges by a template from outside the
-/// project, in a session that trusts such templates. If the session names the tool, every thread needs approval for it.
-/// No other caller does.
+/// Asserts CONTRACT.md §3.1 and §3.4 for a spawn. A thread of a graph template that spawns must manage edges, gives its
+/// child no wider edge management, and needs an approval. Threads that the session accepts as orchestrators need none:
+/// those of named templates, and those that manage all edges by a template from outside the project. If the session
+/// lists the tool, every thread needs an approval. An operator never does.
 pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     let Command::Spawn(spawn) = command else { return };
     let spawned = decided.iter().find_map(|recorded| match &recorded.event {
@@ -316,8 +317,9 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     assert_eq!(asks, is_named || !exempt, "{} spawned", caller.id);
 }
 
-/// The laws of a state: the limits hold, no thread is an orphan, the indices are functions of the threads, a turn and its
-/// marks fit together, what waits for an operator is still to be decided, and what follows by itself has followed.
+/// Asserts the laws of a state: the limits hold, no thread is an orphan, the indices match the threads, each turn
+/// matches its marks, each thread that waits for an operator has an undecided approval, and no follow-up event is
+/// missing.
 pub fn of_state(session: &Session) {
     limits_hold(session);
     approvals_fit(session);
@@ -326,9 +328,9 @@ pub fn of_state(session: &Session) {
         turn_fits(thread);
         budget_is_kept(session, thread);
     }
-    indices_are_functions_of_the_threads(session);
+    indices_match_the_threads(session);
     edges_join_open_threads(session);
-    assert!(follow_ups(session).is_empty(), "something was left to follow");
+    assert!(follow_ups(session).is_empty(), "a follow-up event is missing");
     let root = session
         .root_id()
         .and_then(|root| session.thread(root))
@@ -367,7 +369,7 @@ fn approvals_fit(session: &Session) {
     for approval in &pending {
         let thread = session.thread(approval.thread).expect("it is about a thread");
         let is_there = thread.status.kind().is_open() && !session.is_closing(thread.id);
-        assert!(is_there, "{approval:?} waits in vain");
+        assert!(is_there, "{approval:?} waits although its thread is closed or closing");
     }
     pending.sort_by_key(|approval| (approval.deadline, approval.id));
     assert!(session.pending_approvals().eq(pending.iter().copied()));
@@ -448,7 +450,7 @@ fn budget_is_kept(session: &Session, thread: &Thread) {
     }
     let is_spent = thread.exhausted_resource().is_some();
     let is_marked = thread.conditions.contains_key(&ConditionKind::BudgetExhausted);
-    assert_eq!(is_spent, is_marked, "the mark of {id} is not what it spent");
+    assert_eq!(is_spent, is_marked, "the mark of {id} does not match its usage");
     if budget::exhausted_over(session, id).is_some() && !thread.spawned.client_owned {
         match thread.status.kind() {
             StatusKind::Queued => panic!("{id} waits for a turn that it may not have"),
@@ -464,7 +466,7 @@ fn budget_is_kept(session: &Session, thread: &Thread) {
     }
 }
 
-fn indices_are_functions_of_the_threads(session: &Session) {
+fn indices_match_the_threads(session: &Session) {
     let ids = |chosen: &dyn Fn(&Thread) -> bool| -> BTreeSet<ThreadId> {
         let threads = session.in_spawn_order().filter(|thread| chosen(thread));
         threads.map(|thread| thread.id).collect()
@@ -527,7 +529,7 @@ fn indices_are_functions_of_the_threads(session: &Session) {
         .filter(|thread| !thread.spawned.alias.is_empty())
     {
         let found = session.thread_by_alias(&thread.spawned.alias.to_uppercase());
-        // A thread that was never approved cannot come back and has no alias.
+        // A thread that was never approved cannot be resumed and has no alias.
         let has_it = !matches!(&thread.status, Status::Shutdown { before: None, .. });
         assert_eq!(found == Some(thread.id), has_it, "the alias of {}", thread.id);
     }
@@ -555,7 +557,8 @@ fn edges_join_open_threads(session: &Session) {
     }
 }
 
-/// CONTRACT.md §3.1: active threads hold a slot, under `slot_release = CLOSE` settled ones too; the root never.
+/// Returns whether a thread holds a slot by CONTRACT.md §3.1: active threads do, and under `slot_release = CLOSE`
+/// settled ones too. The root never holds one.
 fn holds_slot(session: &Session, thread: &Thread) -> bool {
     let kind = thread.status.kind();
     let counts = match session.settings.slot_release {
@@ -570,8 +573,8 @@ fn holds_slot(session: &Session, thread: &Thread) -> bool {
     counts && thread.spawned.parent.is_some()
 }
 
-/// A thread changes only itself and its descendants. Eviction for its child is the exception: it may close any
-/// evictable thread.
+/// Asserts that a thread changes only itself and its descendants. The eviction for its child is an exception: it may
+/// close any evictable thread.
 pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) {
     let caller = match command {
         Command::Spawn(spawn) => &spawn.caller,
@@ -595,7 +598,8 @@ pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) 
     }
 }
 
-/// Whether a command of the shell is about another attempt, or a report that was applied already.
+/// Returns whether a command of the service must have no effect, because it refers to another attempt or repeats a
+/// report.
 pub fn is_void(before: &Session, command: &Command) -> bool {
     match command {
         Command::Report {

@@ -25,7 +25,7 @@ fn acknowledge(caller: Caller, target: ThreadId, up_to: u64) -> Command {
     }
 }
 
-/// The numbers of a thread's letters.
+/// Returns the sequence numbers of a thread's letters.
 fn letters(world: &World, id: ThreadId) -> Vec<u64> {
     world
         .thread(id)
@@ -35,15 +35,15 @@ fn letters(world: &World, id: ThreadId) -> Vec<u64> {
         .collect()
 }
 
-/// A parent with that wake policy, at work on its first turn.
-fn sleeper(world: &mut World, policy: WakePolicy) -> ThreadId {
+/// Returns a parent with this wake policy whose first turn is running.
+fn parent_with(world: &mut World, policy: WakePolicy) -> ThreadId {
     let id = world.spawn_with(world.root(), |spawn| spawn.spawned.wake_policy = policy);
     world.begin(id);
     id
 }
 
-/// Gives a settled thread another turn, which completes; answers what happened at its end.
-fn works_again(world: &mut World, id: ThreadId) -> Vec<&'static str> {
+/// Runs another turn of a settled thread until it completes. Returns the events of the turn's end.
+fn run_another_turn(world: &mut World, id: ThreadId) -> Vec<&'static str> {
     world.next_turn(id);
     world.end(id, settled(Completed))
 }
@@ -86,7 +86,7 @@ fn settle_notices_stay_until_acknowledged() {
 }
 
 #[test]
-fn a_mailbox_is_its_threads_and_of_those_above_it() {
+fn mail_is_acknowledged_by_thread_or_ancestors_only() {
     let (mut world, root) = World::with_slots(4);
     let (parent, stranger) = (world.spawn(root), world.spawn(root));
     let child = world.spawn_running(parent);
@@ -105,7 +105,7 @@ fn only_latest_settle_notice_of_a_child_is_kept() {
     let (mut world, root) = World::with_slots(1);
     let child = world.spawn_running(root);
     world.end(child, settled(Errored));
-    works_again(&mut world, child);
+    run_another_turn(&mut world, child);
     let waiting: Vec<_> = world
         .thread(root)
         .mail
@@ -138,14 +138,14 @@ fn close_notice_keeps_the_childs_settle_notice() {
     }
     let mail = &world.thread(root).mail;
     assert_eq!((mail.len(), mail.handoffs()), (2, 0));
-    works_again(&mut world, child);
+    run_another_turn(&mut world, child);
     assert_eq!(kinds(&world), [Completed], "its newest word is the last one");
 }
 
 #[test]
 fn completed_turn_acknowledges_its_mail() {
     let (mut world, _) = World::with_slots(4);
-    let parent = sleeper(&mut world, WakePolicy::None);
+    let parent = parent_with(&mut world, WakePolicy::None);
     let (first, second) = (world.spawn_running(parent), world.spawn_running(parent));
     world.end(first, settled(Completed));
     let shown = world.session.sequence.get();
@@ -156,7 +156,7 @@ fn completed_turn_acknowledges_its_mail() {
     );
     assert_eq!(letters(&world, parent), [shown]);
 
-    // A turn that fails may not have read it: the next one is shown it again.
+    // A failed turn may not have read the mail, so the next turn shows it again.
     for kind in [Errored, Interrupted] {
         world.next_turn(parent);
         assert_eq!(world.thread(parent).mail_shown.get(), shown);
@@ -174,7 +174,7 @@ fn completed_turn_acknowledges_its_mail() {
 #[test]
 fn fenced_thread_acknowledges_no_mail() {
     let (mut world, _) = World::with_slots(4);
-    let parent = sleeper(&mut world, WakePolicy::None);
+    let parent = parent_with(&mut world, WakePolicy::None);
     let child = world.spawn_running(parent);
     world.end(child, settled(Completed));
     let letter = world.session.sequence.get();
@@ -212,13 +212,13 @@ fn mail_is_derived_from_the_log() {
     world.end(second, settled(Interrupted));
     world.wind_down();
     world.run(&resume(operator(), second));
-    works_again(&mut world, second);
+    run_another_turn(&mut world, second);
     world.run(&close(operator(), top));
     world.end(top, settled(Completed));
     world.wind_down();
     world.run(&resume(operator(), top));
     world.run(&resume(operator(), first));
-    works_again(&mut world, first);
+    run_another_turn(&mut world, first);
 
     let threads: Vec<ThreadId> = world.session.in_spawn_order().map(|thread| thread.id).collect();
     let mut delivered = BTreeSet::new();
@@ -257,7 +257,7 @@ fn wake_policy_selects_woken_threads() {
         (WakePolicy::Always, Interrupted, true),
     ] {
         let (mut world, _) = World::with_slots(3);
-        let parent = sleeper(&mut world, policy);
+        let parent = parent_with(&mut world, policy);
         let child = world.spawn_running(parent);
         world.end(parent, settled(kind));
         let (happened, stands): (&[&str], StatusKind) = if wakes {
@@ -271,23 +271,23 @@ fn wake_policy_selects_woken_threads() {
 }
 
 #[test]
-fn mail_that_came_during_a_turn_wakes_after_it() {
+fn mail_during_turn_wakes_thread_after_turn() {
     let (mut world, _) = World::with_slots(3);
-    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let parent = parent_with(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded"]);
     assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
-    // The turn consumes no input; it is the mail that it is for.
+    // The turn has no input. It was started for the mail.
     world.begin(parent);
     assert_eq!(world.waiting_inputs(parent), [0; 0]);
     assert_eq!(world.end(parent, settled(Completed)), ["TurnEnded", "MailAcknowledged"]);
-    assert_eq!(world.status(parent), Completed, "and nothing wakes it again");
+    assert_eq!(world.status(parent), Completed, "the same mail does not wake it again");
 }
 
 #[test]
-fn the_same_mail_wakes_once() {
+fn mail_wakes_thread_once() {
     let (mut world, _) = World::with_slots(3);
-    let parent = sleeper(&mut world, WakePolicy::Always);
+    let parent = parent_with(&mut world, WakePolicy::Always);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
     world.end(child, settled(Completed));
@@ -295,16 +295,16 @@ fn the_same_mail_wakes_once() {
     assert_eq!(
         world.end(parent, settled(Errored)),
         ["TurnEnded"],
-        "it would fail for ever"
+        "a failed turn is not repeated for the same mail"
     );
     assert_eq!(letters(&world, parent).len(), 1, "the next turn is shown it again");
     assert_eq!(
-        works_again(&mut world, child),
+        run_another_turn(&mut world, child),
         ["TurnEnded", "ThreadAdmitted"],
-        "news wake it again"
+        "new mail wakes the thread again"
     );
 
-    // The turn was stopped before dispatch. It counted as an answer to the mail as well.
+    // An interrupt before the dispatch also ends the turn for this mail.
     assert_eq!(world.run(&interrupt(operator(), parent)), ["TurnEnded"]);
     assert_eq!(world.status(parent), Interrupted);
 }
@@ -312,7 +312,7 @@ fn the_same_mail_wakes_once() {
 #[test]
 fn mail_wakes_thread_only_after_queued_threads() {
     let (mut world, root) = World::with_slots(2);
-    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let parent = parent_with(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
     let other = world.spawn_running(root);
@@ -326,7 +326,7 @@ fn mail_wakes_thread_only_after_queued_threads() {
 #[test]
 fn mail_does_not_wake_threads_of_paused_session() {
     let (mut world, _) = World::with_slots(2);
-    let parent = sleeper(&mut world, WakePolicy::OnIdle);
+    let parent = parent_with(&mut world, WakePolicy::OnIdle);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
     world.pause(true);
@@ -338,10 +338,10 @@ fn mail_does_not_wake_threads_of_paused_session() {
 #[test]
 fn mail_does_not_wake_thread_without_budget() {
     let (mut world, root) = World::with_slots(3);
-    let parent = sleeper(&mut world, WakePolicy::Always);
+    let parent = parent_with(&mut world, WakePolicy::Always);
     let child = world.spawn_running(parent);
     world.end(parent, settled(Completed));
-    // The budget of a thread above binds it too. Each turn spends 10.
+    // The budget of an ancestor applies too. Each turn uses 10 tokens.
     world.run(&give(operator(), root, tokens(20)));
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ConditionChanged"]);
     let raised = world.run(&give(operator(), root, Budget::default()));

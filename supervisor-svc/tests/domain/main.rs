@@ -1,6 +1,7 @@
-//! The rules of the supervisor, without a store, a clock, runners or the network: tables of each command's effect in
-//! each state, and a model that plays random histories and checks the laws of CONTRACT.md §3 and STATE.md §2-5 after
-//! every append. [`open`] and [`wire`] test what surrounds the rules: the data directory, and messages of the API.
+//! The rules of the supervisor, without a store, a clock, runners or the network: tables with the effect of each
+//! command in each state, and a model that runs random histories and checks the laws of CONTRACT.md §3 and STATE.md
+//! §2-5 after every append. [`open`] and [`wire`] test code around the rules: the data directory and the messages of
+//! the API.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod approvals;

@@ -1,8 +1,9 @@
-//! Random histories: operators and threads call, runners report late, twice and nonsense, runners are lost, approvals are
-//! granted, denied and forgotten, the service restarts. [`laws`](crate::laws) hold after every append (see
-//! [`World::carry_out`]); in the end everything closes, and the same history played again is the same history.
+//! Random histories: operators and threads make calls, runners send late, repeated and invalid reports, runners are
+//! lost, approvals are granted, denied and forgotten, and the service restarts. The [`laws`](crate::laws) are checked
+//! after every append (see [`World::carry_out`]). At the end the session is closed, and a second run of the script must
+//! produce the same log.
 //!
-//! `PROPTEST_CASES=20000 cargo test -p supervisor-svc --test domain model` looks further than a normal run.
+//! `PROPTEST_CASES=20000 cargo test -p supervisor-svc --test domain model` tests more histories than a normal run.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::world::{
 
 // ---- possible steps ----
 
-/// Everything that a session is opened with, and the roles that its threads take on.
+/// The settings of a session, and the roles of its threads.
 #[derive(Clone, Debug)]
 struct Setup {
     limits: Limits,
@@ -53,7 +54,7 @@ struct Role {
     spawn_list: Vec<String>,
     sandbox: Sandbox,
     close_policy: ClosePolicy,
-    /// Of a graph template: where that lies, and what it declares.
+    /// The scope and the declared edge management of a graph template; `None` for other roles.
     graph: Option<(Scope, EdgeManagement)>,
 }
 
@@ -72,10 +73,10 @@ enum Who {
     },
 }
 
-/// One thing that happens.
+/// A step of a history.
 #[derive(Clone, Debug)]
 enum Op {
-    /// A thread spawns below itself unless `elsewhere`; operators anywhere.
+    /// A spawn. A thread spawns below itself unless `elsewhere` is set; an operator spawns anywhere.
     Spawn {
         by: Who,
         parent: Nth,
@@ -89,7 +90,7 @@ enum Op {
         target: Nth,
         urgency: Urgency,
         queue: bool,
-        /// The repair turns of a result schema.
+        /// The number of repair turns, if the input has a result schema.
         repairs: Option<u32>,
     },
     /// A thread reports a result, or asks its parent.
@@ -104,7 +105,7 @@ enum Op {
         turn: Option<u32>,
         only_this: bool,
     },
-    /// The root only once in a while: it ends the session.
+    /// Rarely closes the root, because that ends the session.
     Close {
         by: Who,
         target: Nth,
@@ -123,20 +124,20 @@ enum Op {
         target: Nth,
         runner: Nth,
     },
-    /// The runner of the nth thread of those with a turn under way says something that makes sense.
-    Say {
+    /// The runner of the nth thread with a turn in progress sends a plausible report.
+    ReportProgress {
         target: Nth,
         what: u8,
     },
-    /// A runner says anything about any thread, or about none.
-    Babble {
+    /// A runner sends an arbitrary report about any thread, or about an unknown one.
+    ReportAnything {
         target: Option<Nth>,
         generation: i32,
         sequence: u64,
         turn: i32,
         what: u8,
     },
-    /// A runner repeats what it said before, because the acknowledgement was lost.
+    /// A runner repeats an earlier report, because the acknowledgement was lost.
     Repeat(Nth),
     /// A dispatch for another attempt, or with a prompt that lacks the newest input.
     StaleDispatch {
@@ -157,19 +158,19 @@ enum Op {
     },
     Pause(bool),
     MoreSlots,
-    /// An operator decides something that waits, or that was decided before.
+    /// An operator decides an approval that is pending or was decided before.
     Decide {
         nth: Nth,
         pending: bool,
         grant: bool,
     },
-    /// So much time passes, and the service looks at what is due.
+    /// Time passes, and the service processes the deadlines that are due.
     Wait {
         minutes: u8,
     },
     /// The service restarts from a snapshot of the log.
     Restart,
-    /// Everything under a fence is stopped.
+    /// All threads under a fence are stopped.
     WindDown,
 }
 
@@ -301,9 +302,9 @@ fn work() -> impl Strategy<Value = Op> {
     let nth = any::<Nth>;
     prop_oneof![
         12 => (nth(), nth()).prop_map(|(target, runner)| Op::Work { target, runner }),
-        10 => (nth(), any::<u8>()).prop_map(|(target, what)| Op::Say { target, what }),
+        10 => (nth(), any::<u8>()).prop_map(|(target, what)| Op::ReportProgress { target, what }),
         5 => (option::weighted(0.9, nth()), -1..=1_i32, 0..4_u64, -1..=1_i32, any::<u8>()).prop_map(
-            |(target, generation, sequence, turn, what)| Op::Babble { target, generation, sequence, turn, what }
+            |(target, generation, sequence, turn, what)| Op::ReportAnything { target, generation, sequence, turn, what }
         ),
         3 => nth().prop_map(Op::Repeat),
         1 => (nth(), any::<bool>()).prop_map(|(target, other_attempt)| Op::StaleDispatch { target, other_attempt }),
@@ -324,9 +325,9 @@ fn scripts() -> impl Strategy<Value = Vec<Op>> {
     vec(prop_oneof![calls(), work()], 0..60)
 }
 
-// ---- playing it ----
+// ---- execution ----
 
-/// A session under way.
+/// A running history.
 struct Play<'s> {
     setup: &'s Setup,
     world: World,
@@ -363,7 +364,7 @@ impl<'s> Play<'s> {
         }
     }
 
-    fn happens(&mut self, op: &Op) {
+    fn perform(&mut self, op: &Op) {
         match op {
             Op::Pause(paused) => self.world.pause(*paused),
             Op::MoreSlots => {
@@ -374,7 +375,7 @@ impl<'s> Play<'s> {
             }
             Op::Restart => {
                 let replayed = World::replay(&self.world.log);
-                assert!(replayed == self.world.session, "a restart loses or makes up something");
+                assert!(replayed == self.world.session, "the restart changes the state");
                 self.world.session = replayed;
             }
             Op::WindDown => self.world.wind_down(),
@@ -389,7 +390,7 @@ impl<'s> Play<'s> {
 
     fn carry_out(&mut self, command: Command) {
         let from = self.world.log.len();
-        // A rejection is an answer like any other; the world checks that it changed nothing.
+        // The command may be rejected; the world checks that a rejection changed nothing.
         let _ = self.world.carry_out(&command);
         if matches!(command, Command::Report { .. }) {
             self.said.push((command, self.world.log.len() > from));
@@ -433,7 +434,7 @@ impl<'s> Play<'s> {
         self.world.nth(nth).id
     }
 
-    /// Returns the nth of the chosen threads.
+    /// Returns the nth of the threads that `chosen` accepts.
     fn nth_of(&self, nth: Nth, chosen: impl Fn(&Thread) -> bool) -> Option<ThreadId> {
         let threads = self.world.session.in_spawn_order();
         let found: Vec<ThreadId> = threads
@@ -454,7 +455,7 @@ impl<'s> Play<'s> {
         found.get(usize::from(nth).checked_rem(found.len())?).copied()
     }
 
-    /// The command that an operation stands for now, if there is anything for it to be about.
+    /// Returns the command of a step. `None` if the session has no object for it.
     fn command(&mut self, op: &Op) -> Option<Command> {
         let on_limit = |queue| if queue { OnLimit::Queue } else { OnLimit::Refuse };
         Some(match *op {
@@ -527,15 +528,15 @@ impl<'s> Play<'s> {
             }
             Op::Note { by, target, blank } => note(self.caller(by), self.id(target), if blank { " " } else { "on it" }),
             Op::Work { target, runner } => self.work(target, runner)?,
-            Op::Say { target, what } => self.say(target, what)?,
-            Op::Babble {
+            Op::ReportProgress { target, what } => self.progress_report(target, what)?,
+            Op::ReportAnything {
                 target,
                 generation,
                 sequence,
                 turn,
                 what,
             } => match target {
-                Some(target) => babble(self.world.nth(target), generation, sequence, turn, what),
+                Some(target) => arbitrary_report(self.world.nth(target), generation, sequence, turn, what),
                 None => Command::Report {
                     thread: thread_id(1_000_000),
                     generation: Generation::new(1),
@@ -630,7 +631,7 @@ impl<'s> Play<'s> {
         })
     }
 
-    fn say(&self, target: Nth, what: u8) -> Option<Command> {
+    fn progress_report(&self, target: Nth, what: u8) -> Option<Command> {
         let id = self.nth_of(target, |thread| {
             thread.status.kind().is_active()
                 && matches!(thread.turn, LatestTurn::Dispatched { .. } | LatestTurn::Running { .. })
@@ -638,7 +639,7 @@ impl<'s> Play<'s> {
         let thread = self.world.thread(id);
         let turn = thread.turn.number();
         let report = match thread.turn {
-            // Starts are the rule; all else happens before a start too.
+            // Usually the turn starts. Other reports may arrive before the start too.
             LatestTurn::Dispatched { .. } if !what.is_multiple_of(5) => Report::TurnStarted { turn },
             _ => report(what, turn, thread),
         };
@@ -647,7 +648,7 @@ impl<'s> Play<'s> {
 }
 
 /// Returns a report about the thread that differs from the correct one by these offsets; `sequence` 1 is the next.
-fn babble(thread: &Thread, generation: i32, sequence: u64, turn: i32, what: u8) -> Command {
+fn arbitrary_report(thread: &Thread, generation: i32, sequence: u64, turn: i32, what: u8) -> Command {
     let turn = Turn::new(thread.turn.number().get().saturating_add_signed(turn));
     Command::Report {
         thread: thread.id,
@@ -708,19 +709,22 @@ fn check(what: u8, thread: &Thread) -> Option<Box<ResultCheck>> {
 fn play(setup: &Setup, script: &[Op]) -> World {
     let mut play = Play::open(setup);
     for op in script {
-        play.happens(op);
+        play.perform(op);
     }
     play.world
 }
 
 proptest! {
     #[test]
-    fn the_laws_hold_in_every_history(setup in setups(), script in scripts()) {
+    fn laws_hold_in_every_history(setup in setups(), script in scripts()) {
         let world = play(&setup, &script);
-        prop_assert!(World::replay(&world.log) == world.session, "the log alone gives another state");
+        prop_assert!(World::replay(&world.log) == world.session, "a replay of the log gives another state");
 
         let again = play(&setup, &script);
-        prop_assert!(again.log == world.log && again.session == world.session, "the same history went another way");
+        prop_assert!(
+            again.log == world.log && again.session == world.session,
+            "a second run of the script gives another history"
+        );
 
         closing_ends(world);
     }
@@ -742,7 +746,7 @@ fn closing_ends(mut world: World) {
     assert_eq!(closed.count(), 1);
 }
 
-/// Within the append that closes a thread, what it asked an operator is not decided yet.
+/// Within the append that closes a thread, its approvals are not decided yet.
 #[test]
 fn snapshot_may_split_an_append() {
     let (mut world, thread) = World::with_thread_in(StatusKind::AwaitingApproval);

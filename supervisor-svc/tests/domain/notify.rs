@@ -1,4 +1,4 @@
-//! Notifications of users and their texts.
+//! Notifications for users and their texts.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::world::{World, close, completed, operator, resume, role_of, run_root, settings, settled};
 
-/// What the newest event notifies of.
+/// Returns the notification of the newest event.
 fn newest(world: &World) -> Option<Notification> {
     Notification::of(&world.session, world.log.last().unwrap())
 }
@@ -29,7 +29,7 @@ fn kinds(notification: &Notification) -> Vec<NotificationKind> {
     notification.kinds.iter().copied().collect()
 }
 
-/// Everything that the log notifies of: about whom, and as what.
+/// Returns the notifications of the whole log: their threads and kinds.
 fn all(world: &World) -> Vec<(ThreadId, Vec<NotificationKind>)> {
     world
         .log
@@ -48,7 +48,7 @@ fn condition(kind: ConditionKind, active: bool) -> ThreadEvent {
 }
 
 #[test]
-fn how_a_turn_ends() {
+fn notification_describes_end_of_turn() {
     for (kind, expected, text) in [
         (Completed, vec![AgentTurnComplete, SubAgentComplete], "completed: done"),
         (Errored, vec![SubAgentComplete], "failed: it broke"),
@@ -132,7 +132,7 @@ fn cascade_notifies_only_for_its_top_thread() {
     let until_closed = vec![(beside, vec![SubAgentComplete]), (top, vec![SubAgentComplete])];
     assert_eq!(all(&world), until_closed);
 
-    // Once reopened, the thread is announced again. Earlier notifications stay unchanged.
+    // A reopened thread causes notifications again. Earlier notifications stay unchanged.
     world.run(&resume(operator(), top));
     world.next_turn(top);
     world.end(top, settled(Completed));
@@ -143,7 +143,7 @@ fn cascade_notifies_only_for_its_top_thread() {
 }
 
 #[test]
-fn a_line_is_for_people() {
+fn notification_text_is_one_printable_line() {
     let (mut world, root) = World::with_slots(1);
     let id = world.spawn_with(root, |spawn| {
         spawn.spawned.label = String::from("par\u{1b}[31m\nser");
@@ -205,7 +205,7 @@ fn webhook(host: &str, secret: &str) -> Webhook {
     }
 }
 
-/// Replaces the session's webhooks; answers the event that did it.
+/// Replaces the session's webhooks. Returns the sequence number of the event.
 fn replace(world: &mut World, webhooks: Vec<Webhook>) -> Sequence {
     let event = world.session.sequence.next();
     world.update(|change| change.webhooks = Some(webhooks));
@@ -217,7 +217,7 @@ fn starts(world: &World) -> Vec<WebhookStart> {
 }
 
 #[test]
-fn webhooks_begin_where_they_were_given() {
+fn webhook_starts_at_event_that_added_it() {
     let [first, second] = ["first", "second"].map(|host| webhook(host, "a secret of 19 byte"));
     assert_eq!(Attention::of_webhook(&first).policy, NotificationPolicy::All);
     let opened = Settings {

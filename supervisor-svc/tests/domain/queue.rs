@@ -1,4 +1,4 @@
-//! The queue for slots: first come, first served, and no newcomer overtakes it.
+//! The queue for slots: threads are admitted in order, and no new thread overtakes the queue.
 
 use supervisor_core::{
     command::Spawn,
@@ -11,7 +11,7 @@ use supervisor_core::{
 
 use crate::world::{World, changed, close, operator, send, send_with, settled, spawning};
 
-/// The threads that were admitted, in the log's order.
+/// Returns the admitted threads in the order of the log.
 fn admitted(world: &World) -> Vec<ThreadId> {
     let admitted = |event: &Event| match event {
         Event::Thread(id, ThreadEvent::Admitted) => Some(*id),
@@ -25,7 +25,7 @@ fn admitted(world: &World) -> Vec<ThreadId> {
 }
 
 #[test]
-fn first_come_first_served() {
+fn queued_threads_are_admitted_in_order() {
     let (mut world, root) = World::with_slots(1);
     let mut present = world.spawn(root);
     let queue: Vec<ThreadId> = (0..4).map(|_| world.enqueue(root)).collect();
@@ -42,7 +42,7 @@ fn first_come_first_served() {
 }
 
 #[test]
-fn a_settled_thread_queues_behind_those_who_wait() {
+fn settled_thread_queues_behind_waiting_threads() {
     let (mut world, root) = World::with_slots(1);
     let settled_one = world.spawn_running(root);
     world.end(settled_one, settled(Completed));
@@ -72,7 +72,7 @@ fn about_to_admit() -> (World, ThreadId, ThreadId) {
 }
 
 #[test]
-fn a_newcomer_never_overtakes_the_queue() {
+fn new_thread_does_not_overtake_queue() {
     let (world, ..) = about_to_admit();
     assert!(!has_free_slot(&world.session));
 
@@ -101,7 +101,7 @@ fn a_newcomer_never_overtakes_the_queue() {
 }
 
 #[test]
-fn a_pause_holds_the_queue() {
+fn pause_stops_admission_from_queue() {
     let (mut world, root) = World::with_slots(1);
     let present = world.spawn_running(root);
     let waiting = world.enqueue(root);
@@ -130,7 +130,7 @@ fn closed_thread_leaves_queue() {
 }
 
 #[test]
-fn where_closing_frees_slots_settling_does_not() {
+fn settled_thread_keeps_slot_that_closing_frees() {
     let (mut world, root) = World::with_one_kept_slot();
     let first = world.spawn_running(root);
     let waiting = world.enqueue(root);

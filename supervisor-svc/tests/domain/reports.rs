@@ -1,4 +1,4 @@
-//! Runner reports: late, repeated and impossible reports are void. A lost runner does not end the work.
+//! Runner reports: late, repeated and impossible reports have no effect. The work continues after a runner is lost.
 
 use supervisor_core::{
     command::{Command, Report},
@@ -49,7 +49,7 @@ fn said(thread: ThreadId, generation: u32, sequence: u64, report: Report) -> Com
     }
 }
 
-/// Asserts that a command changes nothing in any state but this one.
+/// Asserts that a command changes nothing unless the thread is in this state.
 fn assert_void_unless(state: StatusKind, command: impl Fn(&World, ThreadId) -> Command) {
     for kind in StatusKind::ALL.into_iter().filter(|kind| *kind != state) {
         let (mut world, id) = World::with_thread_in(kind);
@@ -110,9 +110,9 @@ fn reports_for_turn_before_dispatch_are_ignored() {
 }
 
 #[test]
-fn a_turn_ends_once() {
+fn repeated_end_of_turn_is_ignored() {
     for kind in [Completed, Errored, Interrupted] {
-        // Its thread waits for its next turn now, in the queue or with a slot.
+        // The thread now waits for its next turn, in the queue or with a slot.
         let (mut world, id) = World::with_thread_in(kind);
         assert_eq!(world.report(id, ended(1, settled(Completed))), NOTHING);
         world.spawn(world.root());
@@ -159,7 +159,7 @@ fn input_is_delivered_within_a_running_turn_only() {
 }
 
 #[test]
-fn a_repeated_gap_is_void() {
+fn repeated_policy_gap_is_ignored() {
     let (mut world, id) = World::with_thread_in(Running);
     let gap = world.says(id, Report::PolicyGap(String::from("web_search cannot be denied")));
     assert_eq!(world.run(&gap), ["ConditionChanged"]);
@@ -183,7 +183,7 @@ fn lost_context_condition_is_independent_of_a_gap() {
 // ---- the end of a program ----
 
 #[test]
-fn a_program_that_ends_before_its_turn_fails_it() {
+fn program_end_before_turn_end_fails_the_turn() {
     for running in [false, true] {
         let (mut world, id) = World::with_thread_in(PendingInit);
         world.dispatch(id);
@@ -202,20 +202,20 @@ fn a_program_that_ends_before_its_turn_fails_it() {
 }
 
 #[test]
-fn a_repeated_stop_does_not_hit_the_next_turn() {
+fn repeated_stop_does_not_end_next_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     let stop = world.says(id, stopped());
     assert_eq!(world.run(&stop), ["TurnEnded"]);
     world.run(&send(operator(), id));
     world.dispatch(id);
-    // Its acknowledgement was lost, so the runner says it again.
+    // The acknowledgement was lost, so the runner repeats the report.
     assert_eq!(world.run(&stop), NOTHING);
     assert_eq!(world.status(id), PendingInit);
 }
 
 // ---- lost runners ----
 
-/// A running thread in a session with this policy.
+/// Returns a running thread in a session with this restart policy.
 fn running_under(restart_policy: RestartPolicy) -> (World, ThreadId) {
     let (mut world, root) = World::with_settings(|settings| settings.restart_policy = restart_policy);
     let id = world.spawn_running(root);
@@ -269,7 +269,7 @@ fn running_turn_is_lost_or_restarted_with_its_runner() {
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
 }
 
-/// The runner was stopped and has interrupted the turn for that.
+/// Returns the report of a runner that interrupted the turn because it was stopped.
 fn stopped_with_runner(used: u64) -> Report {
     Report::TurnEnded {
         price: None,
@@ -306,7 +306,7 @@ fn stopped_runner_interrupts_turn_unless_policy_restarts_it() {
     world.begin(id);
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
 
-    // A turn that was to be interrupted in any case is not started again.
+    // A turn with a pending interrupt is not started again.
     let (mut world, id) = running_under(RestartPolicy::OnLost);
     world.run(&interrupt(operator(), id));
     assert_eq!(world.report(id, stopped_with_runner(0)), ["TurnEnded"]);
@@ -353,7 +353,7 @@ fn runner_loss_without_matching_attempt_is_ignored() {
 }
 
 #[test]
-fn a_closed_thread_is_of_no_attempt() {
+fn reports_after_close_are_ignored() {
     let (mut world, id) = World::with_thread_in(Running);
     let late = world.says(id, ended(1, settled(Completed)));
     world.close(id);
@@ -365,7 +365,7 @@ fn a_closed_thread_is_of_no_attempt() {
 // ---- turns that cannot start ----
 
 #[test]
-fn a_start_that_is_refused_settles_the_thread() {
+fn refused_start_settles_the_thread() {
     let refuse = |id, generation| Command::RefuseStart {
         thread: id,
         generation: Generation::new(generation),

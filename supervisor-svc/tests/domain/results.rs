@@ -1,4 +1,4 @@
-//! Results that an input asks for, repair turns, and questions to the parent.
+//! Results that an input requests, repair turns, and questions to the parent.
 
 use supervisor_core::{
     command::{Command, Report, ResultCheck},
@@ -13,7 +13,7 @@ use supervisor_core::{
 
 use crate::world::{World, close, ended, operator, send, settled, text};
 
-/// A thread that works on a turn whose input has a result schema.
+/// Returns a thread that runs a turn whose input has a result schema.
 fn asked(repairs: u32) -> (World, ThreadId) {
     let (mut world, root) = World::with_slots(1);
     let id = world.spawn_with(root, |spawn| spawn.spawned.result_repairs = Some(repairs));
@@ -76,7 +76,7 @@ fn question(world: &World, id: ThreadId) -> Option<&str> {
     Some(&condition.1)
 }
 
-/// The number of letters of the root.
+/// Returns the number of letters in the root's mailbox.
 fn letters(world: &World) -> usize {
     world.thread(world.root()).mail.len()
 }
@@ -127,7 +127,7 @@ fn invalid_result_is_repaired_then_fails() {
             _ => None,
         });
         assert_eq!(repair, Some((String::from("repair it"), Actor::Service)));
-        assert_eq!(letters(&world), 0, "the repair turn has the outcome");
+        assert_eq!(letters(&world), 0, "the parent is notified after the repair turn");
         world.begin(id);
     }
     assert_eq!(end_checked(&mut world, id, Completed, invalid()), ["TurnEnded"]);
@@ -143,7 +143,7 @@ fn invalid_result_is_repaired_then_fails() {
     );
     assert_eq!(letters(&world), 1);
 
-    // The result stays requested: the next input may still lead to it.
+    // The result stays requested, so a later turn can still report it.
     world.next_turn(id);
     assert_eq!(
         end_checked(&mut world, id, Completed, valid()),
@@ -204,7 +204,7 @@ fn question_suspends_the_request_until_it_is_answered() {
 }
 
 #[test]
-fn answers_need_a_running_turn() {
+fn report_and_question_need_a_running_turn() {
     for kind in [Queued, Completed, Shutdown] {
         let (mut world, id) = World::with_thread_in(kind);
         for command in [report(operator(), id, "{}"), ask(operator(), id, "which?")] {

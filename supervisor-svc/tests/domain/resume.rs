@@ -52,7 +52,7 @@ fn resume_of_open_thread_changes_nothing() {
 }
 
 #[test]
-fn a_resumed_thread_works_again() {
+fn resumed_thread_runs_next_turn() {
     let (mut world, id) = World::with_thread_in(Running);
     world.close(id);
     world.run(&resume(operator(), id));
@@ -96,7 +96,7 @@ fn resume_has_checks_like_a_spawn() {
 }
 
 #[test]
-fn where_settled_threads_hold_slots_a_resumed_one_needs_one() {
+fn resume_needs_slot_if_settled_threads_hold_slots() {
     let (mut world, root) = World::with_one_kept_slot();
     let first = world.spawn(root);
     world.close(first);
@@ -104,7 +104,7 @@ fn where_settled_threads_hold_slots_a_resumed_one_needs_one() {
     assert_eq!(world.rejection(&resume(operator(), first)), NO_SLOT_OF_ONE);
 }
 
-/// A closed thread without `web_search` below a parent that came back with these rights.
+/// Returns a closed thread without `web_search` below a parent that was resumed with these permissions.
 fn below(grant: &Policy, sandbox: Sandbox) -> (World, ThreadId) {
     let (mut world, root) = World::with_slots(9);
     let lead = world.spawn(root);

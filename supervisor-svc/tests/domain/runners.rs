@@ -1,4 +1,5 @@
-//! Attempts: one more at each re-placement and no other; runners that are out of reach, and threads that lose too many of them.
+//! Attempts: each placement on a runner is a new attempt. Also unreachable runners, and threads that lose too many
+//! runners.
 
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ fn under(restart_policy: RestartPolicy) -> (World, ThreadId) {
     World::with_settings(|settings| settings.restart_policy = restart_policy)
 }
 
-fn out_of_reach(world: &World, id: ThreadId, active: bool) -> Command {
+fn unreachable(world: &World, id: ThreadId, active: bool) -> Command {
     world.condition(id, ConditionKind::Unreachable, active)
 }
 
-fn is_out_of_reach(world: &World, id: ThreadId) -> bool {
+fn is_unreachable(world: &World, id: ThreadId) -> bool {
     world.has_condition(id, ConditionKind::Unreachable)
 }
 
@@ -163,7 +164,7 @@ fn old_restarts_do_not_count() {
 }
 
 #[test]
-fn only_turns_that_ran_count_as_restarts() {
+fn only_started_turns_count_as_restarts() {
     let (mut world, root) = under(RestartPolicy::OnLost);
     let id = world.spawn(root);
     for _ in 0..3 * MAX_RESTARTS_IN_WINDOW {
@@ -193,27 +194,27 @@ fn turn_repeats_lost_turn_until_it_starts_or_ends() {
     assert!(!world.thread(id).repeats_turn, "its inputs are consumed");
 }
 
-// ---- out of reach ----
+// ---- unreachable runners ----
 
 #[test]
 fn only_dispatched_turns_can_be_unreachable() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         let expected: &[&str] = if kind == Running { &["ConditionChanged"] } else { &[] };
-        let command = out_of_reach(&world, id, true);
+        let command = unreachable(&world, id, true);
         assert_eq!(world.run(&command), expected, "{kind}");
         assert_eq!(world.run(&command), NOTHING, "{kind}: it is known");
-        let command = out_of_reach(&world, id, false);
+        let command = unreachable(&world, id, false);
         assert_eq!(world.run(&command), expected, "{kind}");
-        assert!(!is_out_of_reach(&world, id));
+        assert!(!is_unreachable(&world, id));
     }
     let (mut world, id) = World::with_thread_in(PendingInit);
     world.dispatch(id);
-    let command = out_of_reach(&world, id, true);
+    let command = unreachable(&world, id, true);
     assert_eq!(world.run(&command), ["ConditionChanged"], "it was dispatched");
 
     let (mut world, _) = World::with_thread_in(Running);
-    let command = out_of_reach(&world, world.root(), true);
+    let command = unreachable(&world, world.root(), true);
     assert_eq!(world.run(&command), NOTHING, "its client executes it");
 }
 
@@ -222,30 +223,30 @@ fn unreachable_ends_with_its_attempt_or_turn() {
     let unreachable = |policy| {
         let (mut world, root) = under(policy);
         let id = world.spawn_running(root);
-        let command = out_of_reach(&world, id, true);
+        let command = unreachable(&world, id, true);
         world.run(&command);
-        assert!(is_out_of_reach(&world, id));
+        assert!(is_unreachable(&world, id));
         (world, id)
     };
     let (mut world, id) = unreachable(RestartPolicy::OnLost);
-    let late = out_of_reach(&world, id, true);
+    let late = unreachable(&world, id, true);
     world.lose(id);
-    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (PendingInit, false));
+    assert_eq!((world.status(id), is_unreachable(&world, id)), (PendingInit, false));
     world.begin(id);
     assert_eq!(world.run(&late), NOTHING, "of an earlier attempt");
 
     let (mut world, id) = unreachable(RestartPolicy::Never);
     world.lose(id);
-    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (Errored, false));
+    assert_eq!((world.status(id), is_unreachable(&world, id)), (Errored, false));
 
     let (mut world, id) = unreachable(RestartPolicy::Never);
     world.end(id, settled(Completed));
-    assert!(!is_out_of_reach(&world, id));
+    assert!(!is_unreachable(&world, id));
 
     let (mut world, id) = unreachable(RestartPolicy::Never);
     world.run(&close(operator(), id));
     world.report(id, stopped());
-    assert_eq!((world.status(id), is_out_of_reach(&world, id)), (Shutdown, false));
+    assert_eq!((world.status(id), is_unreachable(&world, id)), (Shutdown, false));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn changed_slots_admit_queue_and_stop_no_thread() {
     );
     assert!(queue.iter().all(|id| world.status(*id) == PendingInit));
 
-    // Three are at work where two may be: whose turn ends gives its slot up, even with input waiting.
+    // Three threads are active, and two are allowed. A thread whose turn ends releases its slot, even if input waits.
     world.lawful = false;
     assert_eq!(world.run(&slots(2)), ["SessionUpdated"]);
     world.run(&send(operator(), first));
@@ -156,7 +156,7 @@ fn auto_turn(thread: ThreadId) -> Command {
     }
 }
 
-/// A session in AUTO with an orchestrator whose turn runs.
+/// Returns a session in AUTO with an orchestrator whose turn runs.
 fn orchestrated(spawned: Spawned) -> (World, ThreadId) {
     let (mut world, root) = World::with_settings(|settings| settings.orchestration = Orchestration::Auto);
     let id = world.spawn_with(root, |spawn| {
@@ -171,13 +171,13 @@ fn orchestrated(spawned: Spawned) -> (World, ThreadId) {
 }
 
 #[test]
-fn an_orchestrator_gets_one_turn_for_each_that_it_completes() {
+fn orchestrator_gets_one_turn_per_completed_turn() {
     let (mut world, id) = orchestrated(role("orchestrator"));
     assert!(due(&world.session).is_empty(), "its turn runs");
     for _ in 0..3 {
         world.end(id, completed(Some("one step further")));
         assert_eq!(due(&world.session), [id]);
-        assert_eq!(World::replay(&world.log), world.session, "a restart finds it so");
+        assert_eq!(World::replay(&world.log), world.session, "a restart keeps the state");
         assert_eq!(world.run(&auto_turn(id)), ["InputQueued", "ThreadAdmitted"]);
         assert_eq!(world.run(&auto_turn(id)), NOTHING, "once is enough");
         world.begin(id);
@@ -202,7 +202,7 @@ fn auto_loop_ends_at_mark_or_incomplete_turn() {
 }
 
 #[test]
-fn a_mark_behind_the_excerpt_is_kept() {
+fn excerpt_keeps_mark_from_end_of_text() {
     let long = format!("{}\nTROUPE_COMPLETE", "x".repeat(100));
     assert_eq!(excerpt(&long, 50), format!("{}\nTROUPE_COMPLETE", "x".repeat(34)));
     assert_eq!(excerpt(&"x".repeat(100), 50), "x".repeat(50));
@@ -236,7 +236,7 @@ fn auto_loop_waits_for_descendants_and_mail() {
     assert!(!world.thread(id).mail.is_empty());
     assert_eq!(due(&world.session), [id], "the next turn shows how the helper settled");
 
-    // Mail that wakes it is on its way to it already.
+    // The orchestrator already has mail that will wake it.
     let (mut world, id) = orchestrated(Spawned {
         wake_policy: WakePolicy::OnIdle,
         ..role("orchestrator")

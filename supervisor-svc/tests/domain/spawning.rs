@@ -1,4 +1,4 @@
-//! SpawnAgent: the checks in the order of CONTRACT.md §3.1 with their texts, and what a child gets.
+//! SpawnAgent: the checks in the order of CONTRACT.md §3.1 with their texts, and the properties of the child.
 
 use supervisor_core::{
     command::{Command, Spawn},
@@ -51,7 +51,7 @@ const FAULTS: [Fault; 12] = [
 /// Number of faults that are detected before the call to the registry.
 const BEFORE_THE_REGISTRY: usize = 8;
 
-/// A session with a thread, and a spawn by that thread that has these faults.
+/// Returns a session, a thread, and a spawn by that thread that has these faults.
 fn faulty(faults: &[Fault]) -> (World, ThreadId, Spawn) {
     let has = |fault| faults.contains(&fault);
     let bound = |fault, tight, wide| if has(fault) { tight } else { wide };
@@ -117,7 +117,7 @@ fn text_of(fault: Fault, lead: ThreadId) -> String {
 #[test]
 fn first_failing_check_decides_the_error() {
     for (position, fault) in FAULTS.into_iter().enumerate() {
-        // This fault and all that are reported after it.
+        // The spawn has this fault and all that are reported after it.
         let (mut world, lead, spawn) = faulty(&FAULTS[position..]);
         let expected = text_of(fault, lead);
         let wanted = Wanted {
@@ -163,7 +163,7 @@ fn operator_error_names_unknown_parent() {
 }
 
 #[test]
-fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
+fn spawn_at_depth_limit_is_rejected_and_not_offered() {
     let (mut world, root) = World::with_slots(2);
     let lead = world.spawn(root);
     let helper = world.spawn(lead);
@@ -176,13 +176,13 @@ fn a_thread_at_the_depth_limit_is_offered_no_spawn() {
 }
 
 #[test]
-fn a_root_may_be_all_that_a_session_has() {
+fn spawn_is_rejected_at_max_depth_zero() {
     let (mut world, root) = World::with_settings(|settings| settings.limits.max_depth = 0);
     let spawn = world.wanted(root);
     assert_eq!(world.rejection(&spawning(spawn)), TOO_DEEP);
 }
 
-/// A session with a thread that may spawn these roles only.
+/// Returns a session with a thread that may spawn only these roles.
 fn gated(spawn_list: &[&str]) -> (World, ThreadId) {
     let (mut world, root) = World::with_settings(|settings| settings.limits.max_depth = 3);
     let lead = world.spawn_with(root, |lead| {
@@ -199,7 +199,7 @@ fn by(caller: Caller, agent_type: &str, mut spawn: Spawn) -> Command {
 }
 
 #[test]
-fn a_spawn_list_binds_threads_and_not_operators() {
+fn spawn_list_restricts_threads_but_not_operators() {
     let (mut world, lead) = gated(&["code-scout"]);
     let caller = world.caller(lead);
     for (caller, agent_type, rejection) in [
@@ -235,7 +235,7 @@ fn spawn_list_also_binds_children() {
 }
 
 #[test]
-fn depth_status_and_rights_are_decided_at_the_commit() {
+fn commit_decides_depth_status_and_permissions() {
     let (mut world, root) = World::with_slots(2);
     let lead = world.spawn_with(root, |lead| {
         lead.spawned.sandbox = Sandbox::WorkspaceWrite;
@@ -243,7 +243,7 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
     });
 
     let mut helper = world.wanted(lead);
-    // Claims of a caller other than the role do not count.
+    // Values from the caller other than the role are ignored.
     helper.spawned = Spawned {
         depth: 9,
         first_status: StatusKind::Running,
@@ -267,7 +267,7 @@ fn depth_status_and_rights_are_decided_at_the_commit() {
 }
 
 #[test]
-fn without_a_slot_a_spawn_is_refused_or_queued() {
+fn spawn_without_free_slot_is_rejected_or_queued() {
     let (mut world, root) = World::with_slots(1);
     world.spawn(root);
     let mut spawn = world.wanted(root);
@@ -280,7 +280,7 @@ fn without_a_slot_a_spawn_is_refused_or_queued() {
 }
 
 #[test]
-fn the_root_holds_no_slot() {
+fn root_holds_no_slot() {
     let mut settings = settings();
     settings.limits.max_threads = 1;
     let mut world = World::open(settings, run_root());
@@ -306,7 +306,7 @@ fn registry_rejection_is_one_event_without_thread() {
 }
 
 #[test]
-fn closed_threads_count_for_the_total_and_not_for_the_open_ones() {
+fn closed_threads_count_toward_total_limit_only() {
     let (mut world, root) = World::with_settings(|settings| {
         settings.limits.max_open_threads = 2;
         settings.limits.max_total_threads = 3;

@@ -1,4 +1,4 @@
-//! Threads that get nowhere: the same output again and again, or none at all.
+//! Stalled threads: repeated equal output, or silence.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn world_with(repeats: u32, restart_policy: RestartPolicy) -> (World, ThreadId) 
     (world, id)
 }
 
-/// A whole turn that ends like this, with that output.
+/// Runs a turn that ends with this status and output. Returns the events of its end.
 fn turn(world: &mut World, id: ThreadId, kind: StatusKind, output: Option<u8>) -> Vec<&'static str> {
     if world.status(id) != PendingInit {
         world.run(&send(operator(), id));
@@ -57,7 +57,7 @@ fn stalls(world: &World, id: ThreadId) -> bool {
 // ---- repetition ----
 
 #[test]
-fn equal_outputs_in_a_row_are_a_stall() {
+fn consecutive_equal_outputs_are_a_stall() {
     let [one, two, none] = [Some(1), Some(2), None].map(|output| (Completed, output));
     for (repeats, turns, expected) in [
         (3, vec![one; 2], false),
@@ -81,7 +81,7 @@ fn equal_outputs_in_a_row_are_a_stall() {
 }
 
 #[test]
-fn equal_changes_in_a_row_are_a_stall_too() {
+fn consecutive_equal_changes_are_a_stall() {
     let row = |diffs: &[Option<u8>]| {
         let mut repeated = Repeated::default();
         for (turn, diff) in (0..).zip(diffs) {
@@ -97,7 +97,7 @@ fn equal_changes_in_a_row_are_a_stall_too() {
     assert_eq!(row(&[Some(1), Some(1)]), None);
     assert_eq!(row(&[Some(1), Some(1), Some(1)]), Some("changes"));
     assert_eq!(row(&[Some(1), Some(2), Some(1), Some(2)]), None);
-    assert_eq!(row(&[None; 9]), None, "to change nothing is no sign");
+    assert_eq!(row(&[None; 9]), None, "turns without changes do not count");
     assert_eq!(row(&[Some(1), Some(1), None, Some(1)]), None);
 }
 
@@ -112,9 +112,9 @@ fn repetition_stall_is_recorded_once_until_output_differs() {
     let (_, reason) = world.thread(id).conditions.get(&ConditionKind::Stalled).unwrap();
     assert_eq!(reason, "its last 2 turns had the same output");
     assert_eq!(turn(&mut world, id, Completed, Some(1)), ["TurnEnded"], "it is known");
-    // Neither a word nor the end of silence is another output.
-    let word = silence(&world, id, false);
-    assert_eq!(world.run(&word), NOTHING);
+    // The end of silence does not end a repetition stall.
+    let activity = silence(&world, id, false);
+    assert_eq!(world.run(&activity), NOTHING);
     assert!(stalls(&world, id));
     turn(&mut world, id, Completed, Some(2));
     assert!(!stalls(&world, id));
@@ -134,7 +134,7 @@ fn thread_with_next_turn_at_once_can_stall() {
 }
 
 #[test]
-fn a_closed_thread_is_not_stalled() {
+fn closed_thread_is_not_stalled() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
     turn(&mut world, id, Completed, Some(1));
@@ -151,7 +151,7 @@ fn a_closed_thread_is_not_stalled() {
 // ---- silence ----
 
 #[test]
-fn only_a_running_turn_can_be_silent() {
+fn silence_is_recorded_for_running_turns_only() {
     for kind in StatusKind::ALL {
         let (mut world, id) = World::with_thread_in(kind);
         let expected: &[&str] = if kind == Running { &["ConditionChanged"] } else { &[] };
@@ -174,8 +174,8 @@ fn silence_ends_with_message_turn_or_attempt() {
         (world, id)
     };
     let (mut world, id) = silent();
-    let word = silence(&world, id, false);
-    assert_eq!(world.run(&word), ["ConditionChanged"]);
+    let activity = silence(&world, id, false);
+    assert_eq!(world.run(&activity), ["ConditionChanged"]);
     assert!(!stalls(&world, id));
 
     let (mut world, id) = silent();
@@ -188,7 +188,7 @@ fn silence_ends_with_message_turn_or_attempt() {
 }
 
 #[test]
-fn silence_may_pass_into_repetition() {
+fn silence_stall_can_become_repetition_stall() {
     let (mut world, id) = world_with(2, RestartPolicy::Never);
     turn(&mut world, id, Completed, Some(1));
     world.next_turn(id);
@@ -217,7 +217,7 @@ fn waiting_thread_may_be_silent() {
 // ---- the rule ----
 
 #[test]
-fn a_rule_has_bounds() {
+fn stall_rule_outside_bounds_is_rejected() {
     let rule = |repeats, seconds| StallRule {
         repeats,
         silence: Duration::from_secs(seconds),

@@ -1,4 +1,4 @@
-//! The table of STATE.md §2, every status against every step.
+//! Every status with every step, compared with the table of STATE.md §2.
 
 use supervisor_core::status::{
     StatusKind::{self, AwaitingApproval, Completed, Errored, Interrupted, PendingInit, Queued, Running, Shutdown},
@@ -9,7 +9,7 @@ use supervisor_core::status::{
 const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     // A spawn is approved; a free slot admits it in the same append.
     (AwaitingApproval, Step::Granted, Queued),
-    // A slot is taken: from the queue, or by a settled thread whose input came while its turn ran.
+    // A thread takes a slot: from the queue, or as a settled thread whose input arrived during its turn.
     (Queued, Step::Admitted, PendingInit),
     (Completed, Step::Admitted, PendingInit),
     (Errored, Step::Admitted, PendingInit),
@@ -19,7 +19,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (PendingInit, Step::Dispatched, PendingInit),
     (PendingInit, Step::Started, Running),
     (Running, Step::Placed, PendingInit),
-    // A turn ends, begun or not.
+    // A turn ends, whether or not it began.
     (Queued, Step::Ended(Completed), Completed),
     (Queued, Step::Ended(Errored), Errored),
     (Queued, Step::Ended(Interrupted), Interrupted),
@@ -45,7 +45,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (Completed, Step::Closed, Shutdown),
     (Errored, Step::Closed, Shutdown),
     (Interrupted, Step::Closed, Shutdown),
-    // A closed thread comes back settled.
+    // A resumed thread is settled.
     (Shutdown, Step::Resumed(Completed), Completed),
     (Shutdown, Step::Resumed(Errored), Errored),
     (Shutdown, Step::Resumed(Interrupted), Interrupted),
@@ -67,7 +67,7 @@ fn every_step() -> Vec<Step> {
 }
 
 #[test]
-fn the_table_of_transitions_is_the_one_of_the_contract() {
+fn transitions_equal_the_table_of_the_contract() {
     let mut legal = 0;
     for from in StatusKind::ALL {
         for step in every_step() {
@@ -76,7 +76,7 @@ fn the_table_of_transitions_is_the_one_of_the_contract() {
             legal += usize::from(row.is_some());
         }
     }
-    assert_eq!(legal, LEGAL.len(), "a row stands twice");
+    assert_eq!(legal, LEGAL.len(), "the table contains a row twice");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tool_policy::NativeTools;
 
 use crate::world::{NOTHING, World, client_root, close, deny, operator, settings};
 
-/// A world with one running thread that works in `/project`.
+/// Returns a world with one running thread that works in `/project`.
 fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, ThreadId) {
     let settings = Settings {
         mode,
@@ -23,7 +23,7 @@ fn world(mode: Mode, sandbox: Sandbox, approve_tools: &[&str]) -> (World, Thread
     world_of(settings, sandbox, "")
 }
 
-/// The same with these settings and a directory of the thread's own.
+/// Like [`world`], with these settings and a separate working directory of the thread.
 fn world_of(settings: Settings, sandbox: Sandbox, working_directory: &str) -> (World, ThreadId) {
     let mut root = client_root();
     root.sandbox = Sandbox::FullAccess;
@@ -67,7 +67,7 @@ fn call<'a>(tool: &'a str, paths: &'a [String], confined: bool) -> ToolCall<'a> 
     }
 }
 
-/// Decides a call of a tool that has its name in Claude Code.
+/// Decides a call of a tool by its name in Claude Code.
 fn decide_for_claude(world: &World, id: ThreadId, tool: &str) -> ToolVerdict {
     let call = ToolCall {
         native: NativeTools::CLAUDE,
@@ -77,7 +77,7 @@ fn decide_for_claude(world: &World, id: ThreadId, tool: &str) -> ToolVerdict {
 }
 
 #[test]
-fn sandbox_and_mode_say_what_a_call_may_change() {
+fn sandbox_and_mode_limit_writes_of_calls() {
     use Mode::{Implementation, Planning};
     use Sandbox::{FullAccess, ReadOnly, WorkspaceWrite};
     let (docs, source, outside) = ("/project/docs/a.md", "/project/src/a.rs", "/etc/passwd");
@@ -161,7 +161,7 @@ fn program_confined_to_docs_may_run_commands_in_planning() {
 }
 
 #[test]
-fn the_docs_are_those_of_the_repository() {
+fn docs_directory_is_the_one_of_the_repository() {
     for (cwd, directory, path, allowed) in [
         ("/project", "/project/sub", "/project/docs/a.md", true),
         ("/project", "/project/sub", "/project/sub/docs/a.md", false),
@@ -183,7 +183,7 @@ fn the_docs_are_those_of_the_repository() {
 }
 
 #[test]
-fn a_native_name_is_judged_by_what_it_stands_for() {
+fn native_tool_name_is_decided_as_canonical_tool() {
     let (world, id) = world(Mode::Planning, Sandbox::WorkspaceWrite, &[]);
     let decided = |tool| decide_for_claude(&world, id, tool);
     assert_eq!(decided("Read"), ToolVerdict::Allowed);
@@ -194,7 +194,7 @@ fn a_native_name_is_judged_by_what_it_stands_for() {
     assert!(matches!(decided("Bash"), ToolVerdict::Denied(_)));
 }
 
-/// As in a role: what a program calls its tool, or what that is in all programs.
+/// A pattern may name a tool by the program's own name or by its canonical name, as in a role.
 #[test]
 fn either_tool_name_requires_approval() {
     for pattern in ["Bash", "exec_command", "Ba*", "exec_*"] {
@@ -216,7 +216,7 @@ fn unknown_tool_must_be_allowed_by_name() {
 }
 
 #[test]
-fn a_change_of_mode_binds_the_next_call() {
+fn changed_mode_applies_to_next_call() {
     let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &[]);
     let paths = [String::from("/project/src/a.rs")];
     let verdict = |world: &World| decide(&world.session, world.thread(id), &call("apply_patch", &paths, false));
@@ -226,7 +226,7 @@ fn a_change_of_mode_binds_the_next_call() {
 }
 
 #[test]
-fn a_call_that_needs_an_operator_asks_once_and_waits() {
+fn call_requests_approval_once_and_waits() {
     let (mut world, id) = world(Mode::Implementation, Sandbox::WorkspaceWrite, &["exec_*"]);
     let verdict = |world: &World, tool| decide(&world.session, world.thread(id), &call(tool, &[], false));
     assert_eq!(verdict(&world, "read_file"), ToolVerdict::Allowed);

@@ -1,4 +1,4 @@
-//! Waiting never deadlocks the queue: a thread that waits for a queued descendant lends its slot until the wait is over.
+//! Waits do not deadlock the queue: a thread that waits for a queued descendant lends its slot until the wait is over.
 
 use supervisor_core::{
     ids::ThreadId,
@@ -9,8 +9,7 @@ use supervisor_core::{
 
 use crate::world::{World, operator, send, settled};
 
-/// A session with so many slots in which more threads than that may be active for a while, which the laws of other
-/// histories exclude.
+/// Returns a session with this number of slots. Laws are not checked, because for a while more threads may be active.
 fn world(max_threads: u32) -> World {
     let (mut world, _) = World::with_settings(|settings| {
         settings.limits.max_threads = max_threads;
@@ -21,7 +20,7 @@ fn world(max_threads: u32) -> World {
     world
 }
 
-/// The only slot is a parent's that has a queued child.
+/// Returns a parent that holds the only slot, and its queued child.
 fn parent_and_queued_child() -> (World, ThreadId, ThreadId) {
     let mut world = world(1);
     let parent = world.spawn_running(world.root());
@@ -30,12 +29,12 @@ fn parent_and_queued_child() -> (World, ThreadId, ThreadId) {
 }
 
 #[test]
-fn a_parent_that_waits_lends_its_slot() {
+fn waiting_parent_lends_its_slot() {
     let (mut world, parent, child) = parent_and_queued_child();
     let wait = world.wait(parent, &[child]);
     assert_eq!((world.status(parent), world.status(child)), (Running, PendingInit));
     assert_eq!(active(&world.session), 1, "the parent does not count");
-    assert!(!has_free_slot(&world.session), "its slot is its child's");
+    assert!(!has_free_slot(&world.session), "the child has the slot");
     world.begin(child);
     world.end(child, settled(Completed));
     world.end_wait(wait);
@@ -43,7 +42,7 @@ fn a_parent_that_waits_lends_its_slot() {
 }
 
 #[test]
-fn a_chain_of_waits_comes_to_an_end() {
+fn chain_of_waits_does_not_deadlock() {
     let (mut world, parent, child) = parent_and_queued_child();
     world.wait(parent, &[child]);
     world.begin(child);
@@ -86,7 +85,7 @@ fn ended_wait_admits_no_thread_above_the_limit() {
 
 #[test]
 fn wait_without_queued_descendant_lends_no_slot() {
-    // For a child that has a slot of its own, also when the child continues with input that arrived in the meantime.
+    // A wait for a child that has a slot, even when the child continues with input that arrived in the meantime.
     let mut world = world(2);
     let parent = world.spawn_running(world.root());
     let child = world.spawn_running(parent);
@@ -95,17 +94,17 @@ fn wait_without_queued_descendant_lends_no_slot() {
     world.run(&send(operator(), child));
     assert_eq!(world.end(child, settled(Completed)), ["TurnEnded", "ThreadAdmitted"]);
     assert_eq!((active(&world.session), world.status(queued)), (2, Queued));
-    // For itself, and for the descendant of another thread.
+    // A wait for the thread itself, and for the descendant of another thread.
     world.wait(parent, &[parent, queued]);
     assert_eq!(world.status(queued), Queued);
 }
 
 #[test]
-fn the_wait_of_an_earlier_attempt_lends_nothing() {
+fn wait_of_earlier_attempt_lends_no_slot() {
     let (mut world, parent, child) = parent_and_queued_child();
     world.wait(parent, &[child]);
     world.lose(parent);
-    assert_eq!(active(&world.session), 2, "its program is gone, and so is who waited");
+    assert_eq!(active(&world.session), 2, "the waiting program has ended");
 }
 
 #[test]

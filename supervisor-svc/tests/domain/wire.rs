@@ -179,7 +179,7 @@ fn usage_keeps_the_newer_reading() {
 }
 
 #[test]
-fn a_fence_shows_below_it() {
+fn fence_of_parent_is_condition_of_child() {
     let fence = Fence {
         reason: "enough".to_owned(),
         cause: CloseCause::Close,

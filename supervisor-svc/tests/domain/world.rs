@@ -1,5 +1,5 @@
-//! A session and its log, carried out as the service does it: decide, record, fold, and what follows by itself. Every
-//! command is held to the [`laws`].
+//! A session and its log. Commands are carried out as in the service: decide, record, fold, and add the follow-up
+//! events. The [`laws`] are checked for every command.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ use crate::{laws, samples};
 /// The events of a command without an effect.
 pub const NOTHING: [&str; 0] = [];
 
-/// When every session of these tests was opened.
+/// The time at which the sessions of these tests are opened.
 const START: u64 = 1_000_000;
 
 /// A session, its log, and a clock that advances with every command.
@@ -44,16 +44,16 @@ pub struct World {
     pub log: Vec<Recorded>,
     /// Additional tool names for the comparison of permissions.
     pub tools: Vec<String>,
-    /// Whether commands are held to the laws.
+    /// Whether the laws are checked.
     pub lawful: bool,
     now: u64,
     ids: u128,
 }
 
-// ---- making one ----
+// ---- creation ----
 
 impl World {
-    /// A session with its root.
+    /// Opens a session with this root.
     pub fn open(settings: Settings, root: Spawned) -> Self {
         let opened = recorded(1, START, Event::Session(SessionEvent::Opened(Box::new(settings))));
         let session = open(SessionId::from_uuid(Uuid::from_u128(7)), &opened).expect("the event opens a session");
@@ -70,7 +70,7 @@ impl World {
         world
     }
 
-    /// A session whose client executes the root, with changed settings, and its root.
+    /// Opens a session with changed settings, whose client executes the root. Returns the root too.
     pub fn with_settings(change: impl FnOnce(&mut Settings)) -> (Self, ThreadId) {
         let mut settings = settings();
         change(&mut settings);
@@ -79,12 +79,12 @@ impl World {
         (world, root)
     }
 
-    /// The same with room for `max_threads` others at a time.
+    /// Like [`Self::with_settings`], with `max_threads` slots.
     pub fn with_slots(max_threads: u32) -> (Self, ThreadId) {
         Self::with_settings(|settings| settings.limits.max_threads = max_threads)
     }
 
-    /// A session with one slot, which a settled thread keeps until it is closed.
+    /// Opens a session with one slot, which a settled thread keeps until it is closed.
     pub fn with_one_kept_slot() -> (Self, ThreadId) {
         Self::with_settings(|settings| {
             settings.limits.max_threads = 1;
@@ -92,8 +92,7 @@ impl World {
         })
     }
 
-    /// A session with a thread in a status, and room for one at a time. The thread has its slot if its status needs
-    /// one.
+    /// Opens a session with one slot, and a thread in this status. The thread has the slot if its status needs one.
     pub fn with_thread_in(kind: StatusKind) -> (Self, ThreadId) {
         let (mut world, root) = Self::with_slots(1);
         let id = match kind {
@@ -130,7 +129,7 @@ impl World {
         (world, id)
     }
 
-    /// The state that a log alone gives, restored from a snapshot of it.
+    /// Returns the state after a log, restored from a snapshot of that state.
     pub fn replay(log: &[Recorded]) -> Session {
         let (first, rest) = log.split_first().expect("a log has a first event");
         let mut session = open(SessionId::from_uuid(Uuid::from_u128(7)), first).expect("the event opens a session");
@@ -139,11 +138,11 @@ impl World {
         }
         let restored = decode_snapshot(session.id, session.sequence, &encode_snapshot(&session));
         let restored = restored.expect("a snapshot can be read");
-        assert!(restored == session, "a snapshot loses or makes up something");
+        assert!(restored == session, "the snapshot changes the state");
         restored
     }
 
-    /// Time in which nothing happens.
+    /// Lets time pass without events.
     pub fn pass(&mut self, time: Duration) {
         self.now += u64::try_from(time.as_millis()).expect("a test waits for minutes");
     }
@@ -154,7 +153,7 @@ impl World {
     }
 }
 
-// ---- carrying out ----
+// ---- execution ----
 
 impl World {
     /// Carries out a command and returns the number of events that the command decided itself. Automatic events follow
@@ -205,7 +204,7 @@ impl World {
         }
     }
 
-    /// Records an event that nothing decided, and nothing follows from it yet.
+    /// Records an event without a command and without follow-up events.
     pub fn append(&mut self, event: Event) {
         let time = self.now.max(self.session.updated.get());
         let recorded = recorded(self.session.sequence.next().get(), time, event);
@@ -213,7 +212,7 @@ impl World {
         self.log.push(recorded);
     }
 
-    /// Something about a thread waits for an operator.
+    /// Requests an approval for a thread.
     pub fn ask(&mut self, thread: ThreadId, kind: ApprovalKind, edge: Option<Edge>) -> ApprovalId {
         let approval = self.new_approval_id();
         let requested = ThreadEvent::ApprovalRequested {
@@ -232,7 +231,7 @@ impl World {
         ApprovalId::from_uuid(self.new_id().as_uuid())
     }
 
-    /// A thread begins to wait for others, as with WaitAgents.
+    /// Begins a wait of a thread for others, as WaitAgents does.
     pub fn wait(&mut self, id: ThreadId, awaited: &[ThreadId]) -> WaitId {
         let wait = WaitId::from_uuid(self.new_id().as_uuid());
         let generation = self.thread(id).generation;
@@ -242,7 +241,7 @@ impl World {
         wait
     }
 
-    /// A wait is over.
+    /// Ends a wait.
     pub fn end_wait(&mut self, wait: WaitId) {
         assert!(self.session.waits.end(wait).is_some(), "the wait exists");
         self.follow_up();
@@ -259,7 +258,7 @@ impl World {
         self.update(|change| change.paused = Some(paused));
     }
 
-    /// Carries out a command that is not refused; answers the names of all events that it brought about.
+    /// Carries out a command that must not be rejected. Returns the names of all resulting events.
     pub fn run(&mut self, command: &Command) -> Vec<&'static str> {
         let from = self.log.len();
         if let Err(rejection) = self.carry_out(command) {
@@ -268,7 +267,7 @@ impl World {
         self.log[from..].iter().map(|recorded| name(&recorded.event)).collect()
     }
 
-    /// Carries out a command that is refused; answers the text.
+    /// Carries out a command that must be rejected. Returns the text of the rejection.
     pub fn rejection(&mut self, command: &Command) -> String {
         match self.carry_out(command) {
             Ok(decided) => panic!("{command:?} was not refused; it decided {decided} events"),
@@ -277,7 +276,7 @@ impl World {
     }
 }
 
-// ---- looking ----
+// ---- queries ----
 
 impl World {
     pub fn root(&self) -> ThreadId {
@@ -300,7 +299,7 @@ impl World {
             .expect("the number is below the total")
     }
 
-    /// The thread as a caller, with a good token.
+    /// Returns the thread as a caller with a valid token.
     pub fn caller(&self, id: ThreadId) -> Caller {
         Caller::Thread {
             id,
@@ -316,7 +315,7 @@ impl World {
         self.thread(id).conditions.contains_key(&kind)
     }
 
-    /// The numbers of the inputs that wait for a turn.
+    /// Returns the numbers of the inputs that wait for a turn.
     pub fn waiting_inputs(&self, id: ThreadId) -> Vec<u32> {
         let inputs = &self.thread(id).pending_inputs;
         inputs.iter().map(|input| input.number.get()).collect()
@@ -326,7 +325,7 @@ impl World {
 // ---- commands ----
 
 impl World {
-    /// A spawn by the parent itself, ready to be changed.
+    /// Returns a spawn by the parent itself, which a test can change.
     pub fn wanted_by(&mut self, parent: ThreadId) -> Spawn {
         let caller = self.caller(parent);
         Spawn {
@@ -335,7 +334,7 @@ impl World {
         }
     }
 
-    /// A spawn by an operator, ready to be changed.
+    /// Returns a spawn by an operator, which a test can change.
     pub fn wanted(&mut self, parent: ThreadId) -> Spawn {
         Spawn {
             caller: operator(),
@@ -370,7 +369,7 @@ impl World {
         id
     }
 
-    /// Spawns a thread as an operator does, with a change.
+    /// Spawns a thread as an operator does, with a changed spawn.
     pub fn spawn_with(&mut self, parent: ThreadId, change: impl FnOnce(&mut Spawn)) -> ThreadId {
         let mut spawn = self.wanted(parent);
         change(&mut spawn);
@@ -450,18 +449,18 @@ impl World {
         true
     }
 
-    /// The present turn ends.
+    /// Ends the present turn.
     pub fn end(&mut self, id: ThreadId, outcome: Settled) -> Vec<&'static str> {
         let turn = self.thread(id).turn.number();
         self.report(id, ended(turn.get(), outcome))
     }
 
-    /// A new report of the present attempt.
+    /// Carries out a new report of the present attempt.
     pub fn report(&mut self, id: ThreadId, report: Report) -> Vec<&'static str> {
         self.run(&self.says(id, report))
     }
 
-    /// The next report that the runner of the present attempt would send.
+    /// Returns the next report of the present attempt's runner.
     pub fn says(&self, id: ThreadId, report: Report) -> Command {
         let thread = self.thread(id);
         Command::Report {
@@ -476,7 +475,7 @@ impl World {
         self.run(&self.loss(id))
     }
 
-    /// The loss of the runner of the present attempt.
+    /// Returns the command for the loss of the present attempt's runner.
     pub fn loss(&self, id: ThreadId) -> Command {
         Command::LoseRunner {
             thread: id,
@@ -485,7 +484,7 @@ impl World {
         }
     }
 
-    /// A condition of the present attempt begins or ends.
+    /// Returns the command that sets or ends a condition of the present attempt.
     pub fn condition(&self, id: ThreadId, kind: ConditionKind, active: bool) -> Command {
         Command::SetCondition {
             thread: id,
@@ -496,21 +495,21 @@ impl World {
         }
     }
 
-    /// Closes a subtree to the end.
+    /// Closes a subtree completely.
     pub fn close(&mut self, id: ThreadId) {
         self.run(&close(operator(), id));
         self.wind_down();
     }
 
-    /// Performs the pending effects under all fences until none is left: the runners stop the requested programs. The
-    /// work is found as the service finds it: the ready leaves once, then upwards from each closing.
+    /// Performs the pending effects under all fences until none is left: the runners stop the requested programs.
+    /// Threads are selected as in the service: first the ready leaves, then the parents of closed threads.
     pub fn wind_down(&mut self) {
         let tops: Vec<ThreadId> = self.session.fenced().map(|(id, _)| id).collect();
         let mut work: VecDeque<ThreadId> = tops.iter().flat_map(|top| ready_leaves(&self.session, *top)).collect();
         while let Some(id) = work.pop_front() {
             if let Some(command) = self.stop(id) {
                 self.run(&command);
-                assert_eq!(self.status(id), StatusKind::Shutdown, "nothing held the closing up");
+                assert_eq!(self.status(id), StatusKind::Shutdown, "nothing blocks the close");
                 work.extend(next_ready(&self.session, id));
             }
         }
@@ -527,7 +526,7 @@ impl World {
         assert_eq!(self.session.fenced().count(), 0);
     }
 
-    /// The word that a fenced thread may be closed: its runner's, if it has one.
+    /// Returns the command that lets a fenced thread close: the report of its runner, if it has one.
     pub fn stop(&self, id: ThreadId) -> Option<Command> {
         match self.effect(id)? {
             PendingEffect::Stop { .. } => Some(self.says(id, stopped())),
@@ -640,7 +639,7 @@ pub fn operator() -> Caller {
     }
 }
 
-/// Ids that differ in order from the spawns, so that the one is never taken for the other.
+/// Returns an id. The order of ids differs from the spawn order, so that code cannot confuse the two.
 pub fn thread_id(number: u128) -> ThreadId {
     ThreadId::from_uuid(Uuid::from_u128(
         number.wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
@@ -665,7 +664,7 @@ pub fn settled(kind: StatusKind) -> Settled {
         StatusKind::Interrupted => Settled::Interrupted {
             reason: String::from("enough"),
         },
-        other => panic!("{other} is no way to settle and stay open"),
+        other => panic!("{other} is not a settled open status"),
     }
 }
 
@@ -713,7 +712,7 @@ pub fn deny(origin: &str, patterns: &[&str]) -> Layer {
     }
 }
 
-/// A change of these settings and no others.
+/// Returns a change of these settings and no others.
 pub fn changed(change: impl FnOnce(&mut SettingsChange)) -> SettingsChange {
     let mut changed = SettingsChange::default();
     change(&mut changed);
@@ -727,7 +726,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// What a spawn fixes, with nothing in it but a role.
+/// Returns the fixed properties of a spawn, with only a role set.
 pub fn role(agent_type: &str) -> Spawned {
     Spawned {
         role: Arc::new(Role {
@@ -739,12 +738,12 @@ pub fn role(agent_type: &str) -> Spawned {
     }
 }
 
-/// The role of a spawn, to be changed.
+/// Returns the role of a spawn, which a test can change.
 pub fn role_of(spawn: &mut Spawn) -> &mut Role {
     Arc::make_mut(&mut spawn.spawned.role)
 }
 
-/// A graph template of that scope.
+/// Returns a graph template with this scope.
 pub fn graph_template(scope: Scope) -> TemplateSource {
     TemplateSource {
         scope,
@@ -755,7 +754,7 @@ pub fn graph_template(scope: Scope) -> TemplateSource {
     }
 }
 
-/// A root that its client executes itself.
+/// Returns a root that its client executes itself.
 pub fn client_root() -> Spawned {
     Spawned {
         first_status: StatusKind::Running,
@@ -764,7 +763,7 @@ pub fn client_root() -> Spawned {
     }
 }
 
-/// A root that a runner executes.
+/// Returns a root that a runner executes.
 pub fn run_root() -> Spawned {
     Spawned {
         input: Some(text("begin")),
@@ -779,7 +778,7 @@ fn recorded(sequence: u64, time: u64, event: Event) -> Recorded {
     }
 }
 
-/// An event's kind, for tables.
+/// Returns the name of an event's kind.
 pub fn name(event: &Event) -> &'static str {
     let event = match event {
         Event::Session(SessionEvent::Opened(_)) => return "SessionOpened",

@@ -208,7 +208,7 @@ async fn sessions() {
             { session_id: UNKNOWN.into() } NotFound SessionNotFound => &format!("session with id {UNKNOWN} not found");
         list_sessions(ListSessionsRequest, Default::default()):
             { page_size: -1 } => "page_size -1 is negative";
-            { page_token: "1-1-0".into() } => "page_token is not from the page before of this listing";
+            { page_token: "1-1-0".into() } => "page_token is not from the previous page of this listing";
         close_session(CloseSessionRequest, Default::default()):
             {} => "session_id is required";
             { session_id: UNKNOWN.into() } NotFound SessionNotFound => UNKNOWN;
@@ -396,7 +396,7 @@ async fn reads() {
             { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => UNKNOWN;
         watch_threads(WatchThreadsRequest, Default::default()):
             {} => "give session_id or thread_id";
-            { session_id: session(), kinds: vec![99] } => "99 is no kind of event";
+            { session_id: session(), kinds: vec![99] } => "99 is not a kind of event";
             { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => UNKNOWN;
     }
 

@@ -75,7 +75,7 @@ async fn half_a_lease_without_runner_sets_unreachable() {
     drop(runner);
 
     let reason = changes(&mut watch, &worker, ConditionKind::Unreachable, true).await;
-    assert_eq!(reason, "runner r has been away for half of its lease");
+    assert_eq!(reason, "runner r has been disconnected for half of its lease");
     let thread = tree.thread(&worker).await;
     assert!(has(&thread, ConditionKind::Unreachable));
     assert_eq!(kind(&thread), StatusKind::Running, "nothing is decided yet");
@@ -355,7 +355,7 @@ async fn silence_is_a_stall_until_the_next_message() {
     let mut watch = tree.watch_after(0).await;
     for _ in 0..2 {
         let reason = changes(&mut watch, &attempt.thread, ConditionKind::Stalled, true).await;
-        assert_eq!(reason, "nothing was heard of it for 200ms");
+        assert_eq!(reason, "no activity for 200ms");
         let output = ThreadOutput {
             thread_id: attempt.thread.clone(),
             generation: attempt.generation,

@@ -190,7 +190,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
         ),
         (
             overriding,
-            "give steer or override, not both: a last word is for a turn that begins",
+            "give steer or override, not both: an override applies to a turn that begins",
         ),
     ] {
         let refused = tree.try_send(both).await.unwrap_err();

@@ -369,7 +369,7 @@ async fn conditions_and_lost_attempts_are_notices() {
     for expected in [
         "I look.",
         "POLICY_GAP: web_search",
-        "UNREACHABLE: runner r has been away for half of its lease",
+        "UNREACHABLE: runner r has been disconnected for half of its lease",
         "the attempt ended: runner r was lost",
     ] {
         while found.is_empty() {

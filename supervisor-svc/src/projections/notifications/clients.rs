@@ -33,7 +33,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// The client of that name.
+    /// Returns the client with this name.
     #[must_use]
     pub fn client(&self, store: &Arc<dyn EventStore>, session: SessionId, name: &str) -> Arc<Client> {
         let mut used = lock(&self.used);
@@ -58,7 +58,7 @@ impl Clients {
 /// The stored state of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientState {
-    /// The last event that needs no telling any more.
+    /// The position up to which the client needs no more notifications.
     pub sequence: Sequence,
     /// The client's notification policy and its current view.
     pub attention: Attention,

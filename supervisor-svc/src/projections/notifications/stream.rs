@@ -57,7 +57,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// The position up to which the client needs no telling any more.
+    /// Returns the position up to which the client has received all notifications.
     fn safe(&self) -> Sequence {
         self.unread_after.unwrap_or(self.position)
     }
@@ -147,7 +147,7 @@ impl NotificationStream {
             .update(safe, |state| state.sequence = state.sequence.max(safe))
             .await;
         if let Err(failure) = saved {
-            tracing::warn!(session = %self.handle.id(), %failure, "a client's position was not written down");
+            tracing::warn!(session = %self.handle.id(), %failure, "a client's position was not stored");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn events(commit: &Commit, session: SessionId, redaction: Redaction) 
     })
 }
 
-/// An event as a message.
+/// Encodes an event as a message.
 pub(super) fn event(session: SessionId, recorded: &Recorded, redaction: Redaction) -> Bytes {
     let event = redaction.event(event_to_pb(session, recorded));
     encode(recorded.sequence, Message::Event(event))

@@ -30,7 +30,7 @@ pub(crate) const EVERY: Duration = Duration::from_secs(1);
 pub struct SessionsWatch {
     /// The sessions.
     pub overview: Overview,
-    /// Which sessions the watch includes.
+    /// Selects the sessions of the watch.
     pub filter: Filter,
     /// Which data is visible.
     pub redaction: Redaction,
@@ -40,7 +40,7 @@ pub struct SessionsWatch {
     pub flush_timeout: Duration,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
-    /// Another supervisor asks which sessions change here.
+    /// Whether another supervisor made the request, to learn which sessions change here.
     pub is_forwarded: bool,
 }
 
@@ -52,7 +52,7 @@ type Sent = BTreeMap<SessionId, u64>;
 impl SessionsWatch {
     /// Runs the watch until it ends.
     pub async fn run(self, outbox: Outbox) {
-        // The work ends before the final status, which it would compete with for room in the outbox.
+        // The work ends before the final status is sent, because both need room in the outbox.
         let end = {
             let watching = pin!(async {
                 if self.is_forwarded {
@@ -119,7 +119,7 @@ impl SessionsWatch {
                 }
             }
             sleep_until(next).await;
-            // Changes at other supervisors join those here.
+            // Adds the sessions that changed at other supervisors.
             loop {
                 tokio::select! {
                     biased;

@@ -36,22 +36,22 @@ const SHARED_FOR: Duration = Duration::from_millis(250);
 /// The contents of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The top of the subtree; `None`: the whole session.
+    /// The top of the subtree; `None` selects the whole session.
     pub top: Option<ThreadId>,
-    /// Closed threads too.
+    /// Whether closed threads are included.
     pub include_closed: bool,
     /// Which texts are visible.
     pub redaction: Redaction,
 }
 
 impl Shown {
-    /// Whether the snapshot has what belongs to this thread.
+    /// Returns whether the snapshot includes this thread and its data.
     fn shows(self, state: &Session, thread: ThreadId) -> bool {
         self.top.is_none_or(|top| state.is_within(thread, top))
     }
 }
 
-/// The newest snapshot of each session, for as long as it is shared. Cheap to clone.
+/// The newest snapshot of each session, while it is shared. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshots {
     // Locked for one look-up or one change, never across an await or while a snapshot is built. Bounded by the sessions
@@ -163,7 +163,7 @@ fn make(log_id: &str, threads_view: &ThreadView, state: &Session, shown: Shown) 
     parts
 }
 
-/// The approvals that wait for a decision, oldest first.
+/// Returns the approvals that wait for a decision, oldest first.
 fn approvals(state: &Session, shown: Shown) -> Vec<&Arc<Approval>> {
     let mut waiting: Vec<&Arc<Approval>> = state
         .pending_approvals()
@@ -173,7 +173,7 @@ fn approvals(state: &Session, shown: Shown) -> Vec<&Arc<Approval>> {
     waiting
 }
 
-/// Parents before children.
+/// Returns the threads of the snapshot, parents before children.
 fn threads(state: &Session, shown: Shown) -> Vec<&Arc<Thread>> {
     let mut threads: Vec<&Arc<Thread>> = match shown.top {
         None => state.in_spawn_order().collect(),

@@ -42,7 +42,7 @@ pub(crate) const TELEMETRY_EVERY: Duration = Duration::from_millis(250);
 /// Minimum time between two output messages to a watcher.
 pub(crate) const OUTPUT_EVERY: Duration = Duration::from_millis(50);
 
-/// The times of a watch.
+/// The time limits of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
     /// Maximum silence of a stream before it sends a bookmark.
@@ -58,7 +58,7 @@ impl Default for WatchLimits {
         Self {
             bookmark_every: Duration::from_secs(15),
             lifetime: Duration::from_secs(20 * 60),
-            // Longer than a drain: it is not this that cuts a slow reader off from where it was.
+            // Longer than a drain, so that this limit does not cut off a slow reader before the drain does.
             flush_timeout: Duration::from_secs(10),
         }
     }
@@ -67,21 +67,21 @@ impl Default for WatchLimits {
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// With a snapshot.
+    /// The watch begins with a snapshot.
     Snapshot {
-        /// Closed threads too.
+        /// Whether closed threads are included.
         include_closed: bool,
     },
-    /// Starts with the event after this one.
+    /// The watch begins with the event after this one.
     After(Sequence),
 }
 
 /// The scope of a watch.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The top of the subtree; `None`: the whole session.
+    /// The top of the subtree; `None` selects the whole session.
     pub top: Option<ThreadId>,
-    /// Groups of events; empty: all.
+    /// The kinds of events; empty means all.
     pub kinds: BTreeSet<pb::EventKind>,
     /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
     pub watcher: Option<ThreadPrincipal>,
@@ -117,7 +117,7 @@ pub struct ThreadWatch {
     pub position: Position,
     /// Which threads and events are visible.
     pub scope: Scope,
-    /// Its times.
+    /// The time limits of the watch.
     pub limits: WatchLimits,
     /// Cancelled when the service drains.
     pub draining: CancellationToken,
@@ -206,11 +206,11 @@ impl ThreadWatch {
                     }
                     self.check_watcher()?;
                 }
-                () = news_at(&mut telemetry, telemetry_at) => {
+                () = changed_at(&mut telemetry, telemetry_at) => {
                     self.send_telemetry(outbox, &mut telemetry_seen).await?;
                     telemetry_at = Instant::now() + TELEMETRY_EVERY;
                 }
-                () = news_at(&mut output, output_at), if self.scope.output => {
+                () = changed_at(&mut output, output_at), if self.scope.output => {
                     self.send_output(outbox, &mut output_seen).await?;
                     output_at = Instant::now() + OUTPUT_EVERY;
                 }
@@ -289,7 +289,8 @@ impl ThreadWatch {
         Ok(())
     }
 
-    /// Whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or interrupted.
+    /// Returns whether an event is in the scope. A subtree's watcher also learns that an ancestor is fenced or
+    /// interrupted.
     fn shows(&self, event: &Event) -> bool {
         let wanted = self.scope.kinds.is_empty() || self.scope.kinds.contains(&event_group(event));
         let Some(top) = self.scope.top else { return wanted };
@@ -372,7 +373,7 @@ impl ThreadWatch {
         };
         let mut states = self.handle.states();
         if states.wait_for(|session| is_stale(watcher, session)).await.is_err() {
-            // The actor has ended, and the feed with it: the stream ends as planned.
+            // The actor has ended, and so has the feed. The stream ends as planned.
             pending::<()>().await;
         }
         sleep(self.limits.flush_timeout).await;
@@ -389,7 +390,7 @@ fn is_stale(watcher: &ThreadPrincipal, session: &Session) -> bool {
 }
 
 /// Waits for a change, and then until the given time.
-async fn news_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
+async fn changed_at(changes: &mut tokio::sync::watch::Receiver<()>, at: Instant) {
     match changes.has_changed() {
         Ok(true) => {}
         Ok(false) if changes.changed().await.is_ok() => {

@@ -17,12 +17,12 @@ use crate::domain::{ids::SessionId, rules::notify::Notification, settings::Notif
 pub(super) struct Delivery {
     /// `SESSION-SEQUENCE`.
     pub id: String,
-    /// The JSON.
+    /// The body as JSON.
     pub body: Bytes,
 }
 
 impl Delivery {
-    /// The delivery of a notification that is of these kinds to its receiver.
+    /// Creates the delivery of a notification. `kinds` are the kinds that apply to its receiver.
     pub fn of(session: SessionId, notification: &Notification, kinds: &BTreeSet<NotificationKind>) -> Self {
         let id = format!("{session}-{}", notification.sequence);
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
@@ -45,7 +45,7 @@ impl Delivery {
     ///
     /// # Errors
     ///
-    /// A value is not a header value. This is a defect.
+    /// A value is not valid in a header. This is a defect.
     pub fn headers(&self, signer: &Signer, now: UnixMillis) -> Result<HeaderMap, http::Error> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -60,7 +60,7 @@ impl Delivery {
 pub(super) struct Signer(Hmac<Sha256>);
 
 impl Signer {
-    /// `None` if the secret is no key; one of any length is.
+    /// Creates a signer. Returns `None` if the secret is not a valid key; HMAC accepts keys of any length.
     pub fn new(secret: &str) -> Option<Self> {
         Hmac::new_from_slice(secret.as_bytes()).ok().map(Self)
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_that_of_other_implementations() {
+    fn signature_equals_that_of_openssl() {
         // printf '1700000000.{}' | openssl dgst -sha256 -hmac 'a secret of 19 byte'
         let signer = Signer::new("a secret of 19 byte").unwrap();
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Webhook delivery. Each receiver of a session is sent its notifications in order, one at a time, each until it is
-//! accepted. A receiver's progress is a cursor in the store, which moves when a delivery is accepted. A crash
-//! therefore causes a repeated delivery and loses nothing.
+//! Webhook delivery. Each receiver of a session gets its notifications in order, one at a time. A delivery is repeated
+//! until it is accepted. A receiver's progress is a cursor in the store, which moves when a delivery is accepted. A
+//! crash therefore causes a repeated delivery and loses nothing.
 
 mod delivery;
 
@@ -49,7 +49,7 @@ pub struct WebhookLimits {
     pub timeout: Duration,
     /// Delay after the first failed attempt. Each further failure doubles it.
     pub first_retry: Duration,
-    /// The longest wait.
+    /// Maximum delay between two attempts.
     pub longest_retry: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Webhooks that trust the public certificate authorities, and sign with the time of that clock.
+    /// Creates webhooks that trust the public certificate authorities. Signatures contain the time of `clock`.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -230,7 +230,8 @@ impl Receiver {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            // By time, not by deliveries: where only the position cannot be written, each try repeats one.
+            // Based on time and not on deliveries: if only the position cannot be stored, each attempt repeats a
+            // delivery.
             if began.elapsed() > self.webhooks.limits.longest_retry {
                 backoff = self.backoff();
             }
@@ -239,7 +240,7 @@ impl Receiver {
                 Failure::Gone | Failure::Elsewhere { .. } | Failure::SessionNotFound(_) => return,
                 // Notifications that were compacted before the receiver accepted them are lost.
                 Failure::Refused(Rejection::HistoryCompacted { oldest, .. }) => {
-                    tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed what was compacted");
+                    tracing::warn!(session = %self.handle.id(), %oldest, "a webhook missed notifications that were compacted");
                     if self.move_to(oldest).await.is_err() {
                         sleep(backoff.next_delay()).await;
                     }
@@ -305,7 +306,7 @@ impl Receiver {
             let Err(undelivered) = sent else {
                 return Ok(());
             };
-            // Only the host, because the path of the URL may be a secret.
+            // Logs only the host, because the path of the URL may be a secret.
             let host = self.target.host();
             tracing::warn!(%session, host, delivery = delivery.id, %undelivered, "a webhook was not delivered");
             sleep(backoff.next_delay()).await;
