@@ -62,7 +62,7 @@ mod tests {
     fn hidden_directory_is_outside_all_boundaries_around_it() {
         let tree = TempTree::new(&[]);
         tree.link("home/data", "data");
-        // Through a link, and not created yet.
+        // The hidden directory is given by a link whose target does not exist yet.
         let hidden = HiddenDirectories::new(vec![tree.at("data")]);
         let contains = |around: &str, path: &str| Boundary::around(&tree.at(around), &hidden).contains(&tree.at(path));
         assert!(contains("home", "home/data/token"));

@@ -262,7 +262,7 @@ async fn bounds_and_paths_are_checked() {
         ),
         (
             one(Scope::User, ".ssh/id_ed25519"),
-            "path \".ssh/id_ed25519\" is not that of a template",
+            "path \".ssh/id_ed25519\" is not the path of a template",
         ),
         (heavy, "the files of the bundle have 17000"),
         (many, "the bundle has 2001 files; at most 2000 are allowed"),
