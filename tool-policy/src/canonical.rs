@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn native_names_map_to_canonical_names() {
         for (tools, native, expected) in [
             (NativeTools::CLAUDE, "Bash", Some("exec_command")),
             (NativeTools::CLAUDE, "bash", None),

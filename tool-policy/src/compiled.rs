@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn unreferenced_policy_is_dropped() {
+    fn unreferenced_layer_is_dropped() {
         let layer = named("forgotten");
         drop(CompiledLayer::of(&layer).unwrap());
         assert!(!ALIVE.lock().contains_key(&layer));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn child_without_grant_list_passes_on_its_grant() {
+    fn child_without_grant_list_passes_on_effective_policy() {
         let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
         let parent = child(
             &root,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_of_one_role_does_not_grow() {
+    fn chain_of_same_role_does_not_grow() {
         let mut rights = root(Layer::of_role("ceiling", &["*"], &[]));
         for _ in 0..10 {
             rights = child(

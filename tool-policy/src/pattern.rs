@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_cover_the_whole_name() {
+    fn globs_match_whole_name() {
         let cases = [
             ("wait", "wait", true),
             ("wait", "wait_for", false),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_stars_are_distinct() {
+    fn consecutive_stars_equal_one_star() {
         let cases = [
             ("**", "a/b", true),
             ("**", "", true),
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn invalid_patterns_are_rejected() {
         for mode in [MatchMode::Glob, MatchMode::GlobIgnoreCase, MatchMode::Literal] {
             assert_eq!(Pattern::new("", mode), Err(PatternError::Empty));
             assert!(Pattern::new("x".repeat(256), mode).is_ok());
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_first_invalid_pattern() {
+    fn position_is_first_matching_pattern() {
         let list: Vec<String> = ["b", "a*", "ab", "a?"].map(str::to_owned).to_vec();
         let set = PatternSet::compile(MatchMode::Glob, &list).unwrap();
         assert_eq!(set.position("ab"), Some(1));

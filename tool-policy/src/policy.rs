@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_one_layer() {
+    fn deny_takes_precedence_over_allow_in_layer() {
         for (allow, deny, tool, expected) in [
             (&[] as &[&str], &[] as &[&str], "wait", true),
             (&["wait"], &[], "wait", true),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_by_tool_name_and_not_by_pattern_text() {
+    fn policies_intersect_by_tool_name() {
         let parent = policy(&[glob(&["mcp__a"], &[])]);
         for child in [
             parent.and(&glob(&["mcp*"], &[])).unwrap(),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn redundant_rule_is_omitted() {
+    fn redundant_layer_is_omitted() {
         let base = policy(&[glob(&["a"], &[]), glob(&[], &[]), glob(&["a"], &[])]);
         assert_eq!(base, policy(&[glob(&["a"], &[])]));
         assert_eq!(base.and(&glob(&["a"], &[])).unwrap(), base);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_servers_are_tools() {
+    fn no_tools_warning_considers_mcp_tools() {
         for (layers, is_told) in [
             (vec![glob(&["mcp__db__query"], &[])], false),
             (vec![glob(&["mcp__*"], &[]), glob(&["mcp__db_?"], &[])], false),

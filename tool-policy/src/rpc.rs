@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_of_ours_guards_its_call() {
+    fn rpc_requires_its_tool() {
         for (method, tool) in [
             ("SpawnAgent", "spawn_agent"),
             ("SendInput", "send_input"),

@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn decision_is_independent_of_its_reason(policy in policy(), tool in tool()) {
+    fn allows_agrees_with_decide(policy in policy(), tool in tool()) {
         prop_assert_eq!(policy.allows(&tool), policy.decide(&tool).is_allowed());
     }
 
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn rights_only_shrink(
+    fn permissions_only_shrink(
         ceiling in policy(),
         path in vec((option::of(layer()), vec(layer(), 0..3), vec(pattern(), 0..3)), 1..5),
         tools in vec(tool(), 8),
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn under_ceiling_every_thread_passes_on_the_ceiling(
+    fn ceiling_inheritance_passes_ceiling_to_every_thread(
         ceiling in policy(),
         path in vec((vec(layer(), 0..3), vec(pattern(), 0..3)), 1..4),
         tool in tool(),

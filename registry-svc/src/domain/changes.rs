@@ -18,7 +18,7 @@ pub struct Changes<'after> {
     pub removed: Vec<TemplateName>,
 }
 
-/// Returns whether two states look the same to a watcher: content and findings.
+/// Returns whether two states have the same content and the same findings.
 #[must_use]
 pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
     Arc::ptr_eq(one, other) || (one.revision() == other.revision() && one.diagnostics() == other.diagnostics())
@@ -29,7 +29,7 @@ pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
 ///
 /// # Errors
 ///
-/// None that a catalogue could cause; see [`list::list`].
+/// No catalogue causes an error; see [`list::list`].
 pub fn between<'after>(before: Option<&Catalog>, after: &'after Catalog) -> Result<Changes<'after>, RegistryError> {
     let old = match before {
         Some(before) => served(before)?,

@@ -135,8 +135,8 @@ impl Family {
         }
     }
 
-    /// Returns the greatest work of [`Self::read`] for a text, in units of about a byte of plain YAML. Bodies are cheap
-    /// and do not count.
+    /// Returns an upper bound for the work of [`Self::read`] on a text, in units of about a byte of plain YAML. Bodies are
+    /// cheap and do not count.
     #[must_use]
     pub fn work(self, text: &str) -> usize {
         /// The work of any file.
@@ -220,7 +220,7 @@ fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding
 
 fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = GraphName::parse(file.stem).ok_or_else(|| {
-        let why = format!("not used: the file has no name before .md, or one of over {MAX_BYTES} bytes");
+        let why = format!("not used: the name before .md is blank or has over {MAX_BYTES} bytes");
         Finding::warning(FindingKind::UnusableName, None, why)
     })?;
     let parsed = file
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn file_name_decides_whether_it_is_a_template() {
+    fn file_name_decides_if_file_is_template() {
         let codex = Family::Foreign(ForeignFormat::Codex);
         let copilot = Family::Foreign(ForeignFormat::Copilot);
         let opencode = Family::Foreign(ForeignFormat::OpenCode);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_name_is_a_finding() {
+    fn overlong_name_is_reported() {
         let long = "x".repeat(MAX_BYTES + 1);
         let file_name = format!("{long}.md");
         for family in [Family::Roles, Family::Graph] {

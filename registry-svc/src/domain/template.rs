@@ -232,7 +232,7 @@ impl Parsed {
                 if let Err(incomplete) = template.complete() {
                     findings.push(
                         Finding::error(incomplete.kind(), None, incomplete.to_string())
-                            .suggest("it can be spawned, but fails a strict listing of all agents"),
+                            .suggest("the template can be spawned, but a strict listing of all agents fails"),
                     );
                 }
                 Self {
@@ -275,7 +275,7 @@ pub struct TemplateFile {
 }
 
 impl TemplateFile {
-    /// Its findings, as diagnostics.
+    /// Returns the file's findings as diagnostics.
     pub fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.parsed.findings.iter().map(|finding| Diagnostic {
             path: self.path.clone(),

@@ -253,7 +253,7 @@ fn alias_bombs_do_not_hide_valid_roles() {
     for diagnostic in of_bombs {
         let message = &diagnostic.finding.message;
         assert!(
-            message.contains("aliases expand it to over 4 times its size"),
+            message.contains("aliases expand the text to over 4 times its size"),
             "{message}"
         );
     }

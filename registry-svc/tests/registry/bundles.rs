@@ -247,7 +247,7 @@ async fn uploaded_bundle_can_be_read_back() {
 }
 
 #[tokio::test]
-async fn bounds_and_paths_are_checked() {
+async fn upload_limits_and_paths_are_checked() {
     let site = Site::new().await;
     let one = |scope, path| vec![file(scope, path, "x")];
     // Each file may be so large, all of them may not.

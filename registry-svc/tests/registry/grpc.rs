@@ -183,7 +183,7 @@ async fn broken_template_fails_only_strict_listing() {
 }
 
 #[tokio::test]
-async fn listings_come_in_pages() {
+async fn listing_is_paginated() {
     let site = Site::new().await;
     let mut request = ListAgentsRequest {
         page_size: 4,
@@ -212,7 +212,7 @@ async fn listings_come_in_pages() {
 }
 
 #[tokio::test]
-async fn resolving_follows_the_precedence_and_names_origins() {
+async fn resolution_follows_precedence_and_returns_origins() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let mut request = ResolveSpawnRequest {
@@ -277,7 +277,7 @@ async fn resolving_follows_the_precedence_and_names_origins() {
 }
 
 #[tokio::test]
-async fn default_inherits_the_parents_instructions() {
+async fn default_inherits_parent_instructions() {
     let site = Site::new().await;
     let request = ResolveSpawnRequest {
         agent_type: None,
@@ -490,7 +490,7 @@ async fn unreadable_files_are_diagnosed_and_do_not_affect_others() {
 }
 
 #[tokio::test]
-async fn seeding_fills_the_user_scope_once() {
+async fn seeding_fills_user_scope_once() {
     let site = Site::seeded().await;
     assert_eq!(site.registry.seeded().written.len(), 7);
     assert_eq!(site.registry.seeded().warnings, Vec::<String>::new());

@@ -131,7 +131,7 @@ fn assert_sections(what: &str, prompt: &str) {
 }
 
 #[tokio::test]
-async fn embedded_prompts_have_the_required_sections() {
+async fn embedded_prompts_have_required_sections() {
     let site = Site::new().await;
     let roles = shipped(&site, Namespace::AgentType).await;
     let graphs = shipped(&site, Namespace::RoleTemplate).await;
@@ -339,7 +339,7 @@ async fn only_graph_orchestrator_manages_every_edge() {
 }
 
 #[tokio::test]
-async fn graph_templates_bind_their_roles() {
+async fn graph_prompts_state_role_constraints() {
     let site = Site::new().await;
     let templates = shipped(&site, Namespace::RoleTemplate).await;
     let prompt = |name: &str| {
@@ -365,7 +365,7 @@ async fn graph_templates_bind_their_roles() {
 }
 
 #[test]
-fn guide_contains_tested_skeleton() {
+fn guide_contains_tested_example() {
     let guide = include_str!("../../../docs/add-a-role.md");
     assert!(guide.contains(AUDITOR), "docs/add-a-role.md has another skeleton");
 }

@@ -204,7 +204,7 @@ fn broken_template() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn resolving_never_loosens_the_sandbox(
+    fn resolution_never_loosens_sandbox(
         family in any_family(),
         yaml in any_frontmatter(),
         sandbox in any_sandbox(),
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn resolving_never_widens_the_tools(
+    fn resolution_never_widens_tools(
         family in any_family(),
         yaml in any_frontmatter(),
         allow in any_tools(),
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn lint_finds_lines_of_the_text_and_its_fixes_end(text in broken_template()) {
+    fn lint_lines_exist_and_fixes_terminate(text in broken_template()) {
         for kind in [LintKind::Role, LintKind::CodexAgent, LintKind::Graph] {
             let known = KnownNames { roles: Some(Vec::new()), tools: Vec::new() };
             let mut fixed = text.clone();
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn line_ends_change_nothing(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: \n-]{0,100}") {
+    fn line_endings_do_not_change_result(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: \n-]{0,100}") {
         let name = AgentType::parse("role").unwrap();
         prop_assert_eq!(role::parse(&name, &text), role::parse(&name, &text.replace('\n', "\r\n")));
     }

@@ -44,7 +44,7 @@ fn schema(tools: &[ToolDescription], name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn texts_are_routed_by_names_and_keywords_of_the_catalogue() {
+async fn texts_are_routed_by_names_and_keywords() {
     let site = Site::with(|config| config.auto_route = true).await;
     site.role("typist", &found_by("letters, memos"));
     site.role("clerk", &found_by("letters"));

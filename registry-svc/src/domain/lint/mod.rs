@@ -22,12 +22,12 @@ use crate::domain::{
 const MAX_ERRORS: usize = 20;
 
 /// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the text
-/// is read as Claude Code's.
+/// is read as an agent of Claude Code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`
     Role,
-    /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
+    /// `.codex/agents/*.md`: profiles and subagents, distinguished by their keys
     CodexAgent,
     /// `docs/templates/*.md`
     Graph,
@@ -62,7 +62,7 @@ impl LintKind {
     }
 }
 
-/// Names that the registry does not know, or that lint cannot know without files.
+/// Names that lint cannot determine from the text alone.
 #[derive(Clone, Debug, Default)]
 pub struct KnownNames {
     /// The roles that `spawn_list` may name. `None`: they are not checked.
@@ -153,7 +153,7 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
             Some((finding.line?, column, finding.replacement.as_deref()?))
         })
         .collect();
-    // From the right, so that columns stay valid.
+    // Edits are applied from right to left, so that columns stay valid.
     edits.sort_by_key(|(line, column, _)| (*line, usize::MAX - column));
     edits.dedup_by_key(|(line, column, _)| (*line, *column));
     let mut fixed = String::with_capacity(text.len());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_files_are_silent() {
+    fn valid_files_have_no_findings() {
         for (path, kind, text) in [
             ("/a/worker.md", LintKind::Role, "---\ndescription: d\n---\nx"),
             ("worker.md", LintKind::CodexAgent, "---\nname: abc\n---\nx"),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_of_a_file_are_found() {
+    fn all_errors_of_file_are_found() {
         type Found<'a> = (Option<usize>, &'a str);
         let rows: &[(LintKind, &str, &[Found])] = &[
             (
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn fixes_change_only_what_they_name() {
+    fn fix_changes_only_its_target() {
         for (kind, text, expected) in [
             (
                 LintKind::Role,
