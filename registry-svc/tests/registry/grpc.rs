@@ -1,4 +1,4 @@
-//! The real service on a real port, driven with the generated client.
+//! Tests of the gRPC service on a TCP port, with the generated client.
 
 use tonic::Code;
 use troupe_proto::{
@@ -445,9 +445,9 @@ async fn working_directories_are_checked() {
     for (cwd, code, reason, text) in rows {
         assert_fault(&list(cwd).await, code, reason, text);
     }
-    // Whether what a way leads through exists is not to be learned from its answer.
-    for way in ["../outside/../root/repo", "../none/../root/repo", "repo/a/.."] {
-        let cwd = at(way);
+    // The error must not reveal whether the directories before `..` exist.
+    for path in ["../outside/../root/repo", "../none/../root/repo", "repo/a/.."] {
+        let cwd = at(path);
         let text = format!("cwd \"{cwd}\" goes up by \"..\"; give the path that it leads to");
         assert_fault(&list(cwd).await, Code::InvalidArgument, Reason::InvalidArgument, &text);
     }
@@ -481,7 +481,7 @@ async fn unreadable_files_are_diagnosed_and_do_not_affect_others() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], ("binary.md", "not valid UTF-8 (byte 0)"));
     assert_eq!(found[1].0, "leak.md");
-    assert!(found[1].1.starts_with("leads outside "), "{}", found[1].1);
+    assert!(found[1].1.starts_with("a link leads outside "), "{}", found[1].1);
     assert_eq!(found[2].0, "no name.md");
 
     assert!(site.resolve(site.spawn("sound")).await.is_ok());

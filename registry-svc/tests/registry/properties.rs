@@ -21,7 +21,7 @@ use registry_svc::domain::{
 };
 use tool_policy::{CANONICAL_TOOLS, Layer, MatchMode, Policy};
 
-/// Every kind of directory.
+/// All families of directories.
 const FAMILIES: &[Family] = &[
     Family::Roles,
     Family::Agents,
@@ -33,7 +33,7 @@ const FAMILIES: &[Family] = &[
     Family::Foreign(ForeignFormat::Codex),
 ];
 
-/// Resolves a file of that family, as a project's; `None` if it is malformed or claims no name.
+/// Resolves a file of that family as a project's template. Returns `None` if the file is malformed or claims no name.
 fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Resolved> {
     let file = FileText {
         path: "/p/stem",
@@ -89,7 +89,7 @@ fn any_sandbox() -> impl Strategy<Value = Sandbox> {
     ]
 }
 
-/// Frontmatter out of lines that matter and lines that nearly do.
+/// Generates frontmatter from relevant lines and from lines that resemble them.
 fn any_frontmatter() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         4 => proptest::sample::select(vec![
@@ -128,7 +128,7 @@ fn any_frontmatter() -> impl Strategy<Value = String> {
     (head, proptest::collection::vec(line, 0..4)).prop_map(|(head, lines)| format!("{head}{}", lines.join("\n")))
 }
 
-/// A whole file of that family around some frontmatter.
+/// Returns a complete file of that family with this frontmatter.
 fn file_of(family: Family, yaml: &str) -> String {
     match family {
         Family::Graph => "[template]\ncapabilities = ['edge_management_all', 'spawn_nodes']\n\nprompt".to_owned(),
@@ -215,7 +215,7 @@ proptest! {
             if is_ours && yaml.lines().any(|line| line == "read_only: true") {
                 prop_assert_eq!(resolved.sandbox.value, Sandbox::ReadOnly);
             }
-            // No endpoint is allowed to a project here.
+            // The rules allow no endpoint for a project's template.
             prop_assert_eq!(resolved.endpoint, None);
         }
     }
