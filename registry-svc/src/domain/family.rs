@@ -135,8 +135,8 @@ impl Family {
         }
     }
 
-    /// Returns an upper bound for the work of [`Self::read`] on a text, in units of about a byte of plain YAML. Bodies are
-    /// cheap and do not count.
+    /// Returns an upper bound for the work of [`Self::read`] on a text, in units of about a byte of plain YAML. Bodies
+    /// are cheap and do not count.
     #[must_use]
     pub fn work(self, text: &str) -> usize {
         /// The work of any file.

@@ -38,7 +38,8 @@ impl Deref for Call {
 }
 
 impl Call {
-    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller disconnects.
+    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller
+    /// disconnects.
     pub(super) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
         self.parts.view(workspace, &self.abandoned)
     }
@@ -49,8 +50,8 @@ impl Call {
     }
 }
 
-/// Runs `work` on a blocking thread. If the future is dropped, the work stops at the next file. `workspace` is the source
-/// that the call reads; `None` if it reads no templates.
+/// Runs `work` on a blocking thread. If the future is dropped, the work stops at the next file. `workspace` is the
+/// source that the call reads; `None` if it reads no templates.
 ///
 /// # Errors
 ///

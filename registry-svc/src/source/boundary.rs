@@ -43,8 +43,8 @@ impl Boundary {
     }
 
     /// Returns whether the hidden directory hides the path. The hidden directory is resolved each time because it may
-    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it from
-    /// the rest of the directory.
+    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it
+    /// from the rest of the directory.
     fn hides(&self, hidden: &Path, path: &Path) -> bool {
         fs::canonicalize(hidden).is_ok_and(|hidden| {
             let is_deeper = self.around.starts_with(&hidden) && self.around != hidden;

@@ -490,8 +490,8 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. The agents of all
-/// other programs are accepted, because a client need not know which of them the registry imports.
+/// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. The agents of
+/// all other programs are accepted, because a client need not know which of them the registry imports.
 fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
     let is_valid_base = |location: &'static str, base: &str| {

@@ -82,8 +82,8 @@ pub(crate) struct Directories {
     levels: GuardedCache<(TemplateDirectory, Family), Level>,
     listings: StampedCache<PathBuf, Result<Listing, String>>,
     files: StampedCache<FileKey, Loaded>,
-    /// Limits how many threads parse at the same time. They are admitted in order of arrival, so a large directory delays
-    /// another one by a single file.
+    /// Limits how many threads parse at the same time. They are admitted in order of arrival, so a large directory
+    /// delays another one by a single file.
     parsing: Semaphore,
     /// The number of files that were parsed.
     #[cfg(test)]
@@ -151,8 +151,8 @@ impl Directories {
         }
     }
 
-    /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read again.
-    /// Once `abandoned` fires, the result is incomplete and is not cached.
+    /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read
+    /// again. Once `abandoned` fires, the result is incomplete and is not cached.
     #[must_use]
     pub(crate) fn level(
         &self,
@@ -357,8 +357,8 @@ fn sort_by_dialect(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-/// Returns the files of a location that may be templates, in order of path. `list` reads one directory and returns `None`
-/// if the directory does not exist.
+/// Returns the files of a location that may be templates, in order of path. `list` reads one directory and returns
+/// `None` if the directory does not exist.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Gathers the template files for a working directory as a bundle, for a registry on another machine. The bundle has the
-//! files that a registry on this machine would read.
+//! Gathers the template files for a working directory as a bundle, for a registry on another machine. The bundle has
+//! the files that a registry on this machine would read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -180,8 +180,8 @@ impl Sources {
         &self.texts
     }
 
-    /// Returns the templates and the footer of a working directory if the tracker can guarantee without disk access that
-    /// they are current. Never blocks.
+    /// Returns the templates and the footer of a working directory if the tracker can guarantee without disk access
+    /// that they are current. Never blocks.
     #[must_use]
     pub(crate) fn cached_view(&self, cwd: Option<&str>) -> Option<View> {
         self.guarded_view(cwd).map(|guarded| guarded.value.clone())
@@ -198,8 +198,8 @@ impl Sources {
         self.view_for(cwd, &CancellationToken::new())
     }
 
-    /// Returns the templates of a working directory, as they are on disk. Without a directory there is no project scope.
-    /// Blocks on the disk. Once `abandoned` fires, no further file is read; files read so far stay cached.
+    /// Returns the templates of a working directory, as they are on disk. Without a directory there is no project
+    /// scope. Blocks on the disk. Once `abandoned` fires, no further file is read; files read so far stay cached.
     ///
     /// # Errors
     ///
@@ -311,9 +311,9 @@ fn families(import: &[ForeignFormat]) -> Vec<Family> {
     [Family::Roles, Family::Agents].into_iter().chain(foreign).collect()
 }
 
-/// Returns the locations that apply, in order of precedence: each directory of the project, then the home. Within each of
-/// them, roles come first, then profiles with subagents, then foreign agents. Directories of the user scope are never also
-/// directories of the project.
+/// Returns the locations that apply, in order of precedence: each directory of the project, then the home. Within each
+/// of them, roles come first, then profiles with subagents, then foreign agents. Directories of the user scope are
+/// never also directories of the project.
 fn locations(
     project: Option<&Project>,
     home: Option<&Path>,

@@ -9,8 +9,8 @@ const CLAUDE: &str = "---\nname: who\ndescription: d\n---\nclaude";
 const GEMINI: &str = "---\nname: who\ndescription: d\n---\ngemini";
 const CODEX: &str = "name = 'who'\ndescription = 'd'\ndeveloper_instructions = 'codex'\n";
 
-/// One file of each dialect, in order of precedence. A profile and a subagent share a directory, where the order of file
-/// names does not matter.
+/// One file of each dialect, in order of precedence. A profile and a subagent share a directory, where the order of
+/// file names does not matter.
 const LEVEL: &[(&str, &str)] = &[
     (".codex/.agents/who.md", ROLE),
     (".codex/agents/z.md", PROFILE),
@@ -312,8 +312,8 @@ fn abandoned_call_reads_no_further_file() {
 mod cached_view {
     use super::*;
 
-    /// Returns a scanned view and, directly after the scan, the cached view. Tries several times, because a guard expires
-    /// soon and the machine may be busy.
+    /// Returns a scanned view and, directly after the scan, the cached view. Tries several times, because a guard
+    /// expires soon and the machine may be busy.
     fn scanned_and_cached(sources: &Sources, cwd: Option<&str>) -> Option<(View, View)> {
         (0..10).find_map(|_| Some((sources.view(cwd).unwrap(), sources.cached_view(cwd)?)))
     }

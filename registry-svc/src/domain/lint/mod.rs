@@ -21,8 +21,8 @@ use crate::domain::{
 /// Maximum number of errors that are searched for in one text.
 const MAX_ERRORS: usize = 20;
 
-/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the text
-/// is read as an agent of Claude Code.
+/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the
+/// text is read as an agent of Claude Code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`
@@ -178,8 +178,8 @@ const fn has_tool_lists(family: Family) -> bool {
     }
 }
 
-/// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the parts
-/// that have errors, if the last attempt succeeds.
+/// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the
+/// parts that have errors, if the last attempt succeeds.
 fn all_errors(
     text: &str,
     read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>,

@@ -163,8 +163,8 @@ impl ChangeTracker {
 
     /// Waits until values read under the guard may have changed. Cancel safe.
     pub(crate) async fn changed(&self, guard: &CacheGuard) {
-        // Each waiter has its own handle, because each needs the wake-up. The handle is created before the check, so that
-        // an event between the check and the wait is not missed.
+        // Each waiter has its own handle, because each needs the wake-up. The handle is created before the check, so
+        // that an event between the check and the wait is not missed.
         let Some(events) = self.events() else { return };
         while self.holds(guard) {
             match events.readable().await {
