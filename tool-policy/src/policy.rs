@@ -18,7 +18,8 @@ pub struct Policy {
     layers: Arc<Vec<Arc<CompiledLayer>>>,
 }
 
-/// Returns whether a layer must be added to these layers. A layer that restricts nothing or is already there is omitted.
+/// Returns whether a layer must be added to these layers. A layer that restricts nothing or is already there is
+/// omitted.
 fn adds(layers: &[Arc<CompiledLayer>], layer: &Layer) -> bool {
     layer.restricts() && !layers.iter().any(|known| known.layer() == layer)
 }
