@@ -15,7 +15,7 @@ pub const MAX_PATTERNS: usize = 1000;
 pub struct Layer {
     /// The origin, worded for users: `role "worker"`.
     pub origin: String,
-    /// How its patterns match.
+    /// The match mode of the patterns.
     pub mode: MatchMode,
     /// Patterns of allowed tools. An empty list allows every tool.
     pub allow: Vec<String>,

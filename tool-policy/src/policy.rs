@@ -104,8 +104,8 @@ impl Policy {
     }
 
     /// Returns whether the policy allows a tool of an MCP server that one of its layers names. The tools of a server
-    /// are not known here, so a pattern stands for the shortest name that it matches. Any other unknown name may be a
-    /// misspelling.
+    /// are not known here, so a pattern is tested with the shortest name that it matches. Any other unknown name may be
+    /// a misspelling.
     fn allows_of_server(&self) -> bool {
         let named = self.layers().flat_map(|layer| &layer.allow);
         let mut of_servers = named.filter(|text| text.starts_with(MCP_PREFIX));

@@ -22,15 +22,15 @@ use crate::domain::{
 /// The values passed on by the parent. Blank texts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its model.
+    /// The parent's model.
     pub model: Option<String>,
-    /// Its effort, unchecked.
+    /// The parent's effort, unchecked.
     pub effort: Option<String>,
-    /// Its provider.
+    /// The parent's provider.
     pub provider: Option<String>,
-    /// Its sandbox.
+    /// The parent's sandbox.
     pub sandbox: Option<Sandbox>,
-    /// Its instructions.
+    /// The parent's instructions.
     pub instructions: String,
 }
 

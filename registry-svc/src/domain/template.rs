@@ -38,7 +38,7 @@ impl fmt::Display for Scope {
 /// The tool lists of a template. Empty lists restrict nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolLists {
-    /// How the patterns match; the dialect decides.
+    /// The match mode of the patterns, which the dialect determines.
     pub mode: MatchMode,
     /// Patterns that are allowed.
     pub allow: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Persona {
     pub prompt: String,
 }
 
-/// The requirements for listing a template; the dialect decides.
+/// The requirements for listing a template, which the dialect determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A description, of its personas too, and a default prompt.

@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// Documentation files that may lie among templates.
+/// Documentation files that a bundle may contain in addition to templates.
 const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
 /// Maximum number of files in a bundle.
 pub(super) const MAX_FILES: usize = 2_000;

@@ -45,7 +45,7 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], mut scan: Option<&mut Scan<'
     let Some(start) = start else {
         return Err(not_found_error(cwd, roots));
     };
-    // Of nested roots, the outermost one ends the walk.
+    // If roots are nested, the walk ends at the outermost one.
     let root = roots
         .iter()
         .filter(|root| start.starts_with(root))

@@ -424,7 +424,7 @@ async fn auditor_resolves_by_default_and_in_each_persona() {
         assert_eq!(resolved.instructions, text);
         assert_eq!(resolved.instructions_mode(), InstructionsMode::Replace);
         assert_eq!(block(&resolved, BlockKind::Role), text);
-        // read_only forces a read-only sandbox, whatever the parent's sandbox is.
+        // read_only forces a read-only sandbox, independent of the parent's sandbox.
         assert_eq!(resolved.sandbox(), Sandbox::ReadOnly, "{persona}");
         assert_eq!(resolved.get_origins("sandbox"), Some(ValueOrigin::Role));
         assert_eq!(resolved.warnings, Vec::<String>::new());

@@ -187,7 +187,7 @@ async fn errors_do_not_reveal_paths() {
             assert!(!told.contains("own text"), "{told}");
         }
     }
-    // The error about a rejected directory contains no path except for the one that the caller sent.
+    // The error about a rejected directory contains only the path from the request.
     let mut outside = site.spawn("worker");
     outside.cwd = "/".to_owned();
     let error = site.resolve(outside).await.unwrap_err();
