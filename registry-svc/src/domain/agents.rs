@@ -30,10 +30,10 @@ pub struct Agent {
 #[must_use]
 pub fn read(stem: &str, text: &str) -> Agent {
     let mut findings = Vec::new();
-    let (dialect, outcome) = match detect(text) {
+    let (dialect, outcome) = match detect_dialect(text) {
         Ok(dialect @ Dialect::Profile) => (dialect, profile::read(text, &mut findings)),
         Ok(dialect) => (dialect, subagent::read(text, &mut findings)),
-        Err(located) => (guess(text), Err(located)),
+        Err(located) => (guess_dialect(text), Err(located)),
     };
     let (name, outcome) = match outcome {
         Ok((name, template)) => (name, Ok(template)),
@@ -47,7 +47,7 @@ pub fn read(stem: &str, text: &str) -> Agent {
 }
 
 /// Returns the dialect of a text: a profile if it has a key that only profiles have, otherwise a subagent.
-fn detect(text: &str) -> Result<Dialect, Located> {
+fn detect_dialect(text: &str) -> Result<Dialect, Located> {
     let document = Document::split(text)?;
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
     let (_, shape) =
@@ -66,7 +66,7 @@ fn profile_key(shape: &Shape) -> Option<&'static str> {
 }
 
 /// Guesses the dialect of an invalid text from its lines.
-fn guess(text: &str) -> Dialect {
+fn guess_dialect(text: &str) -> Dialect {
     let is_profile = lines(text).any(|(key, _)| profile::OWN_KEYS.contains(&key));
     if is_profile {
         Dialect::Profile

@@ -20,7 +20,7 @@ pub struct Changes<'after> {
 
 /// Returns whether two states have the same content and the same findings.
 #[must_use]
-pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
+pub fn are_equal(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
     Arc::ptr_eq(one, other) || (one.revision() == other.revision() && one.diagnostics() == other.diagnostics())
 }
 
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn state_depends_on_content_and_findings() {
         let state = |text| Arc::new(catalog(&[("a", text)]));
-        assert!(same(&state(ONE), &state(ONE)));
-        assert!(!same(&state(ONE), &state(TWO)));
+        assert!(are_equal(&state(ONE), &state(ONE)));
+        assert!(!are_equal(&state(ONE), &state(TWO)));
     }
 }

@@ -81,8 +81,8 @@ struct Role<'a> {
 /// # Errors
 ///
 /// Checked in this order: the template, its digest, the persona, model, provider, effort.
-pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
-    let role = find(request, around.catalog)?;
+pub fn resolve(request: &SpawnRequest, context: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
+    let role = find(request, context.catalog)?;
     let persona = role.and_then(|role| role.selected.persona());
     let template = role.map(|role| role.template);
 
@@ -91,8 +91,8 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         provider,
         endpoint,
         warnings: of_binding,
-    } = Binding::of(request, persona, template, around.models)?;
-    let effort = effort(request, persona, template, model.as_ref(), around.models)?;
+    } = Binding::of(request, persona, template, context.models)?;
+    let effort = effort(request, persona, template, model.as_ref(), context.models)?;
     let texts = Texts::of(role, &request.inherited);
     let mut warnings = role.map_or_else(Vec::new, |role| warnings(role.entry));
     warnings.extend(of_binding);
@@ -105,8 +105,8 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         ),
         agent_name: persona.map(|persona| persona.name.to_string()),
         description: template.and_then(|template| template.description.clone()),
-        blocks: prompt::blocks(around.texts, around.footer, &texts.block, request.mode),
-        mode_blocks: prompt::mode_blocks(around.texts),
+        blocks: prompt::blocks(context.texts, context.footer, &texts.block, request.mode),
+        mode_blocks: prompt::mode_blocks(context.texts),
         instructions: texts.instructions.to_owned(),
         instructions_mode: texts.mode,
         model,

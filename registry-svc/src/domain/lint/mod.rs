@@ -122,7 +122,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8], known: &KnownNames) ->
             };
         }
     };
-    let (mut linted, file) = all_errors(text, |text| read(Ok(text)));
+    let (mut linted, file) = find_all_errors(text, |text| read(Ok(text)));
     if let Some((template, dialect)) = file {
         let mut findings = references::roles(&template, text, known.roles.as_deref());
         if has_tool_lists(family) {
@@ -136,7 +136,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8], known: &KnownNames) ->
                 finding,
             }));
     }
-    locate(text, &mut linted.diagnostics);
+    locate_findings(text, &mut linted.diagnostics);
     linted
         .diagnostics
         .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
@@ -180,7 +180,7 @@ const fn has_tool_lists(family: Family) -> bool {
 
 /// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the
 /// parts that have errors, if the last attempt succeeds.
-fn all_errors(
+fn find_all_errors(
     text: &str,
     read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>,
 ) -> (LintedText, Option<(Arc<Template>, Dialect)>) {
@@ -227,7 +227,7 @@ fn all_errors(
 }
 
 /// Determines the columns, and removes fixes that would damage the text.
-fn locate(text: &str, diagnostics: &mut [Diagnostic]) {
+fn locate_findings(text: &str, diagnostics: &mut [Diagnostic]) {
     let lines: Vec<&str> = text.lines().collect();
     for Diagnostic { finding, .. } in diagnostics {
         let line = finding.line.and_then(|line| lines.get(line.checked_sub(1)?).copied());
