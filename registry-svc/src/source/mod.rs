@@ -3,7 +3,7 @@
 //!
 //! The next call after a change on disk serves the change. While the [`tracker`] guarantees that nothing changed, a
 //! call does not access the disk ([`Sources::cached_view`], which never blocks). Otherwise, the call checks the disk
-//! ([`Sources::view`], for blocking threads). If something changed or the tracker cannot guarantee the state, each
+//! ([`Sources::view_for`], for blocking threads). If something changed or the tracker cannot guarantee the state, each
 //! directory and file costs one `stat`, and content is read only from files that changed.
 
 mod boundary;

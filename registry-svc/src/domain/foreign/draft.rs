@@ -75,16 +75,16 @@ const UNMAPPED_KEYS: &[(&str, Why)] = &[
 pub(super) struct ImportDraft {
     format: ForeignFormat,
     template: Template,
-    /// `None`: everything.
+    /// The allowed tool patterns. `None`: every tool is allowed.
     allow: Option<BTreeSet<String>>,
     deny: Vec<String>,
-    /// `None`: any.
+    /// The agents that may be spawned. `None`: any agent.
     spawn: Option<BTreeSet<String>>,
 }
 
 impl ImportDraft {
     pub(super) fn new(format: ForeignFormat, body: String) -> Self {
-        // Copilot ignores case.
+        // Copilot ignores the case of tool names.
         let mode = match format {
             ForeignFormat::Copilot => MatchMode::GlobIgnoreCase,
             ForeignFormat::ClaudeCode | ForeignFormat::OpenCode | ForeignFormat::Gemini | ForeignFormat::Codex => {
@@ -386,7 +386,7 @@ fn blank(key: &'static str, field: &Field) -> Located {
     Malformed::BlankList { key }.at(field.line)
 }
 
-/// Intersects the allowed names with `now`. `None` means that every name was allowed until now.
+/// Intersects the allowed names with `now`. If `allowed` is `None`, every name was allowed before.
 fn only(allowed: &mut Option<BTreeSet<String>>, now: BTreeSet<String>) {
     match allowed {
         Some(earlier) => earlier.retain(|name| now.contains(name)),

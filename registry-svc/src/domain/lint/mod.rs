@@ -170,7 +170,8 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
     (fixed != text).then_some(fixed)
 }
 
-/// Foreign agents name the tools of their own program, and graph templates have no lists.
+/// Returns whether the tool lists of a family name canonical tools. Foreign agents name the tools of their own program,
+/// and graph templates have no lists.
 const fn has_tool_lists(family: Family) -> bool {
     match family {
         Family::Roles | Family::Agents => true,
