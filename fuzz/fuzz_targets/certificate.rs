@@ -26,7 +26,7 @@ fn expected(uri: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn found(principal: &Principal) -> (&str, &str) {
+fn kind_and_name(principal: &Principal) -> (&str, &str) {
     match principal {
         Principal::Operator { name, .. } if principal.is_admin() => ("admin", name),
         Principal::Operator { name, .. } => ("viewer", name),
@@ -46,5 +46,5 @@ fuzz_target!(|bytes: &[u8]| {
     params.subject_alt_names = vec![SanType::URI(name)];
     let certificate = params.self_signed(&*KEY).expect("a certificate can be made of it");
     let principal = named_by(certificate.der());
-    assert_eq!(principal.as_ref().map(found), expected(uri), "{uri:?}");
+    assert_eq!(principal.as_ref().map(kind_and_name), expected(uri), "{uri:?}");
 });

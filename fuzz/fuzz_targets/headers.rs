@@ -15,19 +15,19 @@ use tokio::time::Instant;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue};
 use troupe_tests::pair::{OPERATOR, RUNNER, SERVICE, VIEWER, authenticator};
 
-/// Also trusts loopback. A token in the header is checked anyway.
+/// The authenticator also trusts loopback, but it still checks a token in the header.
 static AUTHENTICATOR: LazyLock<Authenticator> = LazyLock::new(|| {
     let keys = troupe_fuzz::keys::token_keys();
     authenticator().threads(keys.into()).trust(Trust::Loopback)
 });
 
-fn only(name: &'static str, value: &[u8]) -> Option<HeaderMap> {
+fn single_header(name: &'static str, value: &[u8]) -> Option<HeaderMap> {
     let value = HeaderValue::from_bytes(value).ok()?;
     Some(HeaderMap::from_iter([(HeaderName::from_static(name), value)]))
 }
 
 fn authorization(value: &[u8]) {
-    let Some(headers) = only("authorization", value) else {
+    let Some(headers) = single_header("authorization", value) else {
         return;
     };
     let peer = Peer {
@@ -36,7 +36,7 @@ fn authorization(value: &[u8]) {
     };
     if AUTHENTICATOR.authenticate(&headers, &peer).is_some() {
         let text = str::from_utf8(value).expect("a token is ASCII");
-        let (scheme, token) = text.split_once(' ').expect("a scheme stands before a token");
+        let (scheme, token) = text.split_once(' ').expect("a scheme precedes the token");
         assert!(scheme.eq_ignore_ascii_case("bearer"), "{text}");
         assert!([OPERATOR, VIEWER, RUNNER, SERVICE].contains(&token.trim()), "{text}");
     }
@@ -49,16 +49,16 @@ fn traceparent(value: &[u8]) {
         assert_eq!(parent.trace_id().len(), 32, "{parent}");
         assert_eq!(TraceParent::parse(parent.as_str()).as_ref(), Some(parent));
     }
-    // Header values are ASCII, without exceptions for white space around a value.
+    // Header values are ASCII.
     if value.is_ascii()
-        && let Some(headers) = only("traceparent", value)
+        && let Some(headers) = single_header("traceparent", value)
     {
         assert_eq!(TraceParent::from_headers(&headers), of_text);
     }
 }
 
 fn timeout(value: &[u8]) {
-    let Some(headers) = only("grpc-timeout", value) else {
+    let Some(headers) = single_header("grpc-timeout", value) else {
         return;
     };
     let now = Instant::now();

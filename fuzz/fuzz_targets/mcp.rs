@@ -16,27 +16,27 @@ use troupe_runner::mcp::{McpError, ToolServer};
 const WAITING_BYTES: usize = 64 * 1024;
 
 /// Sends the input, closes the connection and returns the output.
-async fn converse(server: ToolServer, said: Vec<u8>) -> (Result<(), McpError>, String) {
+async fn exchange(server: ToolServer, input: Vec<u8>) -> (Result<(), McpError>, String) {
     let (to_client, mut from_server) = duplex(WAITING_BYTES);
-    let mut heard = String::new();
-    let serving = server.serve(Cursor::new(said), to_client, CancellationToken::new());
-    let (served, read) = tokio::join!(serving, from_server.read_to_string(&mut heard));
-    read.expect("nothing but UTF-8 is answered");
-    (served, heard)
+    let mut output = String::new();
+    let serving = server.serve(Cursor::new(input), to_client, CancellationToken::new());
+    let (served, read) = tokio::join!(serving, from_server.read_to_string(&mut output));
+    read.expect("the output is UTF-8");
+    (served, output)
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let said = bytes.to_vec();
-    harness::play(CreateSessionRequest::default(), |harness| async move {
-        let (served, heard) = converse(harness.tools().await, said).await;
+    let input = bytes.to_vec();
+    harness::run(CreateSessionRequest::default(), |harness| async move {
+        let (served, output) = exchange(harness.tools().await, input).await;
         match served {
             Ok(()) | Err(McpError::Handshake(_)) => {}
             Err(error) => panic!("{error}"),
         }
-        for line in heard.lines() {
+        for line in output.lines() {
             let message: Value = serde_json::from_str(line).expect("an answer is JSON");
             assert_eq!(message["jsonrpc"], "2.0", "{line}");
         }
-        harness.answers_still().await;
+        harness.check_alive().await;
     });
 });

@@ -4,10 +4,10 @@
 use libfuzzer_sys::fuzz_target;
 use tool_policy::{MatchMode, Pattern};
 
-/// Matches the whole name: `*` is any run of characters, `?` is one character, everything else is literal. Uses linear
-/// space, and time proportional to the product of the lengths.
+/// Matches the whole name: `*` is any run of characters, `?` is one character, and every other character is literal.
+/// Uses linear space, and time proportional to the product of the lengths.
 fn naive(pattern: &[char], name: &[char]) -> bool {
-    // Whether the pattern so far covers that many characters of the name.
+    // For each number of characters: whether the pattern so far matches the beginning of the name with that length.
     let mut covers: Vec<bool> = (0..=name.len()).map(|taken| taken == 0).collect();
     for part in pattern {
         let mut next = vec![false; name.len() + 1];

@@ -27,7 +27,7 @@ fn session_of(record: &[u8]) -> SessionId {
     SessionId::from_uuid(id.unwrap_or_default())
 }
 
-fn read_back(id: SessionId, recorded: &Recorded) {
+fn check_round_trip(id: SessionId, recorded: &Recorded) {
     match encode_record(id, recorded) {
         Ok(bytes) => assert_eq!(decode_record(id, &bytes).as_ref(), Ok(recorded)),
         Err(EncodeError::TooLarge { bytes } | EncodeError::RoleTooLarge { bytes, .. }) => {
@@ -53,11 +53,11 @@ fn after(sequence: Sequence, time: UnixMillis, recorded: Recorded) -> Recorded {
 fn is_possible(session: &Session, event: &Event) -> bool {
     match event {
         Event::Thread(id, ThreadEvent::Spawned(spawned)) => {
-            let has_place = match spawned.parent {
+            let has_valid_parent = match spawned.parent {
                 Some(parent) => session.thread(parent).is_some(),
                 None => session.root_id().is_none(),
             };
-            has_place && session.thread(*id).is_none()
+            has_valid_parent && session.thread(*id).is_none()
         }
         Event::Session(_) | Event::Thread(..) => true,
     }
@@ -70,7 +70,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Ok(recorded) = decode_record(id, &frame.to_vec().into()) else {
             continue;
         };
-        read_back(id, &recorded);
+        check_round_trip(id, &recorded);
         match &mut state {
             None => state = open(id, &after(Sequence::ZERO, UnixMillis::default(), recorded)),
             Some(session) if session.id == id && is_possible(session, &recorded.event) => {

@@ -8,7 +8,7 @@ use troupe_proto::registry::v1::agent_registry_service_server::SERVICE_NAME;
 
 async fn call(path: &str, request: Bytes) -> Result<(), tonic::Status> {
     let answers = calls::open(registry::server(), path, None, tokio_stream::once(request)).await?;
-    calls::hear(answers).await
+    calls::read_answers(answers).await
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -8,20 +8,20 @@ use troupe_fuzz::{frames::frames, harness};
 use troupe_proto::supervisor::v1::CreateSessionRequest;
 
 fuzz_target!(|bytes: &[u8]| {
-    let executed = CreateSessionRequest {
+    let opening = CreateSessionRequest {
         message: Some("Begin.".to_owned()),
         ..CreateSessionRequest::default()
     };
-    harness::play(executed, |harness| async move {
-        let (say, mut heard) = harness.attach().await;
+    harness::run(opening, |harness| async move {
+        let (outgoing, mut incoming) = harness.attach().await;
         for frame in frames(bytes) {
-            // The supervisor may end a stream because of its messages.
-            if say.send(Bytes::copy_from_slice(frame)).await.is_err() {
+            // The supervisor may end the stream because of a message.
+            if outgoing.send(Bytes::copy_from_slice(frame)).await.is_err() {
                 break;
             }
         }
-        drop(say);
-        while let Ok(Some(_)) = heard.message().await {}
-        harness.answers_still().await;
+        drop(outgoing);
+        while let Ok(Some(_)) = incoming.message().await {}
+        harness.check_alive().await;
     });
 });

@@ -41,11 +41,11 @@ fn with_bad_webhook<M: Message + Default>(request: Bytes, of: impl FnOnce(&mut M
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    harness::play(CreateSessionRequest::default(), |harness| async move {
+    harness::run(CreateSessionRequest::default(), |harness| async move {
         for (caller, method, request) in frames(bytes).filter_map(read).take(MAX_CALLS) {
             let answer = harness.call(caller, method, confined(method, request)).await;
             calls::check(answer);
         }
-        harness.answers_still().await;
+        harness.check_alive().await;
     });
 });

@@ -10,7 +10,7 @@ use troupe_proto::store::v1::Snapshot;
 use uuid::Uuid;
 
 /// Returns the session id and the sequence number in a snapshot.
-fn whose(snapshot: &[u8]) -> (SessionId, Sequence) {
+fn session_and_sequence(snapshot: &[u8]) -> (SessionId, Sequence) {
     let snapshot = Snapshot::decode(snapshot).unwrap_or_default();
     let id = snapshot.session.and_then(|session| session.session_id.parse().ok());
     let id = id.unwrap_or_else(|| SessionId::from_uuid(Uuid::nil()));
@@ -18,7 +18,7 @@ fn whose(snapshot: &[u8]) -> (SessionId, Sequence) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (id, sequence) = whose(bytes);
+    let (id, sequence) = session_and_sequence(bytes);
     if let Ok(session) = decode_snapshot(id, sequence, &Bytes::copy_from_slice(bytes)) {
         states::check(&session);
     }

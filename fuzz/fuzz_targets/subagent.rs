@@ -8,7 +8,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut findings = Vec::new();
     if let Ok((name, template)) = subagent::read(text, &mut findings) {
-        assert!(name.as_str().len() >= 3, "a name of under three letters");
+        assert!(name.as_str().len() >= 3, "the name has at least three characters");
         assert!(template.personas.is_empty(), "a subagent has no personas");
         troupe_fuzz::templates::template(&template);
     }

@@ -10,16 +10,16 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = tool_line::holds_call(text);
     for line in text.lines() {
         let Some(call) = tool_line::parse(line) else { continue };
-        assert!(!call.name.is_empty(), "a call of nothing");
+        assert!(!call.name.is_empty(), "a call without a name");
         assert_eq!(call.name, call.name.trim());
         assert_eq!(call.id, call.id.trim());
 
         let written = json!({"tool_call": {"id": call.id, "name": call.name, "args": call.args}}).to_string();
-        let again = tool_line::parse(&written).expect("a call that is written is read");
+        let again = tool_line::parse(&written).expect("a serialized call is parsed");
         assert_eq!((&again.id, &again.name), (&call.id, &call.name));
-        // Only the keys: the last digit of a number may change.
+        // Only keys are compared, because the last digit of a number may change.
         assert!(again.args.keys().eq(call.args.keys()));
-        assert!(again.warning.is_none(), "nothing is wrong with it");
+        assert!(again.warning.is_none(), "a valid call has no warning");
         assert!(tool_line::holds_call(&written));
 
         if let Some(tool) = WorkspaceTool::named(&call.name) {

@@ -24,7 +24,7 @@ fn file(frame: &[u8]) -> Option<WorkspaceFile> {
 }
 
 /// Uploads the files and makes calls about them, up to the first error.
-async fn ask(files: Vec<WorkspaceFile>) -> Result<(), Status> {
+async fn call_about(files: Vec<WorkspaceFile>) -> Result<(), Status> {
     let mut client = AgentRegistryServiceClient::new(registry::server());
     let upload = PutWorkspaceRequest {
         files,
@@ -61,5 +61,5 @@ async fn ask(files: Vec<WorkspaceFile>) -> Result<(), Status> {
 
 fuzz_target!(|bytes: &[u8]| {
     let files = frames(bytes).filter_map(file).collect();
-    calls::check(calls::run(ask(files)));
+    calls::check(calls::run(call_about(files)));
 });

@@ -14,8 +14,8 @@ use tonic::{
     codegen::{Body as HttpBody, StdError, http::uri::PathAndQuery},
 };
 
-/// Maximum time to wait for an answer.
-const MOMENT: Duration = Duration::from_secs(1);
+/// Maximum time to wait for a response.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of messages to read from a stream.
 const MAX_ANSWERS: usize = 64;
 
@@ -33,9 +33,9 @@ where
     <S::ResponseBody as HttpBody>::Error: Into<StdError>,
     M: Stream<Item = Bytes> + Send + 'static,
 {
-    let path = PathAndQuery::try_from(path).map_err(|_| Status::unimplemented("nothing can be called that"))?;
+    let path = PathAndQuery::try_from(path).map_err(|_| Status::unimplemented("the method name is invalid"))?;
     let mut request = Request::new(messages);
-    request.set_timeout(MOMENT);
+    request.set_timeout(ANSWER_TIMEOUT);
     if let Some(token) = token {
         let value = format!("Bearer {token}").parse().expect("a token is ASCII");
         request.metadata_mut().insert("authorization", value);
@@ -45,10 +45,10 @@ where
     Ok(grpc.streaming(request, path, Raw).await?.into_inner())
 }
 
-/// Reads the responses of a call that arrive within `MOMENT`.
-pub async fn hear(mut answers: Streaming<Bytes>) -> Result<(), Status> {
+/// Reads the responses of a call that arrive within `ANSWER_TIMEOUT`.
+pub async fn read_answers(mut answers: Streaming<Bytes>) -> Result<(), Status> {
     for _ in 0..MAX_ANSWERS {
-        match timeout(MOMENT, answers.message()).await {
+        match timeout(ANSWER_TIMEOUT, answers.message()).await {
             Ok(Ok(Some(_))) => {}
             Ok(Ok(None)) | Err(_) => break,
             Ok(Err(status)) => return Err(status),
@@ -65,8 +65,8 @@ pub fn check(answer: Result<(), Status>) {
     let has_failed = matches!(status.code(), Code::Unknown | Code::Internal | Code::DataLoss);
     assert!(is_malformed || !has_failed, "{status:?}");
     // tonic returns no message for an unknown method.
-    let is_told = !status.message().is_empty() || status.code() == Code::Unimplemented;
-    assert!(is_told, "{status:?}");
+    let has_message = !status.message().is_empty() || status.code() == Code::Unimplemented;
+    assert!(has_message, "{status:?}");
 }
 
 /// A codec that passes bytes through.

@@ -15,9 +15,8 @@ use prost::{Message as _, bytes::Bytes};
 use supervisor_core::time::UnixMillis;
 use supervisor_log::store::MemoryStore;
 use supervisor_svc::{
-    Config, PeerConnector, Supervisor, Surroundings,
+    Config, PeerConnector, RegistryClient, Supervisor, Surroundings,
     clock::{Clock, TimeSource},
-    RegistryClient,
 };
 use svc_kit::{serve::ServeLimits, shutdown::Shutdown};
 use tokio::{
@@ -65,8 +64,8 @@ pub struct FuzzHarness {
     root_token: String,
 }
 
-/// Runs a scene with a session created by this request.
-pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl FnOnce(FuzzHarness) -> F) {
+/// Runs `input` with a supervisor whose session is created by this request.
+pub fn run<F: Future<Output = ()>>(opening: CreateSessionRequest, input: impl FnOnce(FuzzHarness) -> F) {
     calls::run(async {
         let (connect, incoming) = mpsc::channel(1);
         let to_supervisor = channel(move |far| {
@@ -80,10 +79,10 @@ pub fn play<F: Future<Output = ()>>(opening: CreateSessionRequest, scene: impl F
             ServeLimits::default(),
             Shutdown::new(),
         );
-        let playing = async { scene(FuzzHarness::open(to_supervisor, opening).await).await };
+        let running = async { input(FuzzHarness::open(to_supervisor, opening).await).await };
         tokio::select! {
             ended = serving => panic!("the service has ended: {ended:?}"),
-            () = playing => {}
+            () = running => {}
         }
     });
 }
@@ -97,7 +96,7 @@ impl FuzzHarness {
         assert_eq!(
             (session.session_id.as_str(), session.root_thread_id.as_str()),
             (SESSION, ROOT),
-            "the seeds name them"
+            "the seeds use these ids"
         );
         Self {
             channel,
@@ -118,10 +117,10 @@ impl FuzzHarness {
         let service = if method == "Attach" { RUNNERS } else { AGENTS };
         let path = format!("/{service}/{method}");
         let answers = calls::open(self.channel.clone(), &path, token, tokio_stream::once(message)).await?;
-        calls::hear(answers).await
+        calls::read_answers(answers).await
     }
 
-    /// Returns the tools of the root as an MCP server.
+    /// Returns an MCP server with the tools of the root thread.
     pub async fn tools(&self) -> ToolServer {
         let token = self.root_token.clone();
         let server = ToolServer::connect(self.channel.clone(), Caller::Thread { token }).await;
@@ -130,34 +129,38 @@ impl FuzzHarness {
 
     /// Attaches a runner and waits for the command to start the root. Returns both ends of the stream.
     pub async fn attach(&self) -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
-        let (say, messages) = mpsc::channel(WAITING_MESSAGES);
+        let (outgoing, messages) = mpsc::channel(WAITING_MESSAGES);
         let hello = AttachRequest {
             message: Some(ToSupervisor::Hello(hello("fuzz"))),
         };
-        say.send(hello.encode_to_vec().into()).await.expect("there is room");
+        outgoing
+            .send(hello.encode_to_vec().into())
+            .await
+            .expect("the channel has room");
         let path = format!("/{RUNNERS}/Attach");
         let messages = ReceiverStream::new(messages);
         let attached = calls::open(self.channel.clone(), &path, Some(RUNNER), messages).await;
-        let mut heard = attached.expect("the runner attaches");
+        let mut incoming = attached.expect("the runner attaches");
         loop {
-            let message = heard.message().await.expect("nothing breaks off");
-            let said = AttachResponse::decode(message.expect("the stream continues")).expect("a message of the API");
-            if let Some(FromSupervisor::StartThread(start)) = said.message {
+            let message = incoming.message().await.expect("the stream has no error");
+            let response =
+                AttachResponse::decode(message.expect("the stream continues")).expect("a message of the API");
+            if let Some(FromSupervisor::StartThread(start)) = response.message {
                 assert_eq!(
                     (start.thread_id.as_str(), start.generation),
                     (ROOT, 1),
-                    "the seeds name them"
+                    "the seeds use these ids"
                 );
-                return (say, heard);
+                return (outgoing, incoming);
             }
         }
     }
 
     /// Checks that the supervisor still answers calls.
-    pub async fn answers_still(&self) {
+    pub async fn check_alive(&self) {
         let mut operator = client::supervisor_over(self.channel.clone(), Some(OPERATOR));
         let listed = operator.list_sessions(ListSessionsRequest::default()).await;
-        listed.expect("the service answers still");
+        listed.expect("the service still answers");
     }
 }
 
@@ -168,7 +171,7 @@ async fn supervisor() -> Supervisor {
         tokio::spawn(server.serve_with_incoming(incoming));
         Ok(())
     });
-    let clock = Clock::new(Counted::new());
+    let clock = Clock::new(SequentialIds::new());
     let surroundings = Surroundings {
         store: Arc::new(MemoryStore::new().expect("a database in memory")),
         registry: RegistryClient::over(|| to_registry.clone(), String::from("registry"), None, clock.clone()),
@@ -176,7 +179,9 @@ async fn supervisor() -> Supervisor {
         clock,
     };
     let config = Config::new(keys::directory(), String::new());
-    Supervisor::over(surroundings, config).await.expect("it needs nothing but its keys")
+    Supervisor::over(surroundings, config)
+        .await
+        .expect("the supervisor needs only its keys")
 }
 
 /// Creates a channel. `take` receives the other end of each connection.
@@ -188,13 +193,13 @@ fn channel(mut take: impl FnMut(DuplexStream) -> io::Result<()> + Send + 'static
     Endpoint::from_static("http://memory").connect_with_connector_lazy(connect)
 }
 
-/// The runtime's clock, and ids that count up from 1.
-struct Counted {
+/// A time source with the runtime's clock and with ids that count up from 1.
+struct SequentialIds {
     began: Instant,
     last: AtomicU64,
 }
 
-impl Counted {
+impl SequentialIds {
     fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -203,7 +208,7 @@ impl Counted {
     }
 }
 
-impl TimeSource for Counted {
+impl TimeSource for SequentialIds {
     fn now(&self) -> UnixMillis {
         BEGINNING.plus(self.began.elapsed())
     }

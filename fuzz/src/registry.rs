@@ -11,7 +11,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         auto_route: true,
         ..Config::default()
     };
-    Registry::open(config).expect("it needs nothing of the disk")
+    Registry::open(config).expect("the registry needs no disk")
 });
 
 /// Returns the registry service.

@@ -16,7 +16,11 @@ pub fn lint(path: &str, kind: LintKind, bytes: &[u8]) -> Vec<Diagnostic> {
         ..KnownNames::default()
     };
     let found = lint_text(path, kind, bytes, &known);
-    assert_eq!(found, lint_text(path, kind, bytes, &known), "two readings differ");
+    assert_eq!(
+        found,
+        lint_text(path, kind, bytes, &known),
+        "linting the same text twice gives different results"
+    );
     for diagnostic in &found.diagnostics {
         assert_eq!(diagnostic.path, path);
         finding(&diagnostic.finding);

@@ -51,14 +51,14 @@ fn resolve_spawn(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("resolve among");
     for roles in [10, 1_000] {
         let catalog = catalog(roles);
-        let around = ResolveContext {
+        let context = ResolveContext {
             catalog: &catalog,
             models: &models,
             texts: &texts,
             footer: FOOTER,
         };
         group.bench_function(BenchmarkId::from_parameter(roles), |bencher| {
-            bencher.iter(|| resolve::resolve(black_box(&request), around).unwrap());
+            bencher.iter(|| resolve::resolve(black_box(&request), context).unwrap());
         });
     }
     group.finish();

@@ -7,7 +7,7 @@ use svc_kit::auth::{
 
 /// Reads: operators, and the supervisor on behalf of threads.
 const READS: &[Caller] = &[Admin, Viewer, Service];
-/// Whole bundles. Callers that may upload a bundle may also read it back.
+/// Uploads and reads of bundles. Callers that may upload a bundle may also read it back.
 const BUNDLES: &[Caller] = &[Admin, Service];
 
 macro_rules! rows {

@@ -159,7 +159,7 @@ impl Parts {
         }
     }
 
-    /// Returns the same if it is known without disk access. Never blocks.
+    /// Returns the same as [`Self::view`] if no disk access is needed, otherwise `None`. Never blocks.
     pub(crate) fn cached_view(&self, workspace: &Workspace) -> Option<View> {
         match workspace {
             Workspace::Disk(cwd) => self.sources.cached_view(cwd.as_deref()),

@@ -61,8 +61,8 @@ pub enum OptionsError {
     Home(#[from] PathsError),
     /// Remote clients could read the home.
     #[error(
-        "off loopback the directories that projects may lie in must be named: pass --workspace-root DIR for each, or set \
-         TROUPE_WORKSPACE_ROOTS"
+        "a registry that listens off loopback needs the directories that may contain projects: pass --workspace-root DIR \
+         for each, or set TROUPE_WORKSPACE_ROOTS"
     )]
     NoRoots,
 }
@@ -102,7 +102,7 @@ impl CatalogueOptions {
 fn foreign_format(name: &str) -> Result<ForeignFormat, String> {
     ForeignFormat::parse(name).ok_or_else(|| {
         let known: Vec<_> = ForeignFormat::ALL.iter().map(|format| format.as_str()).collect();
-        format!("known are {}", known.join(", "))
+        format!("known programs: {}", known.join(", "))
     })
 }
 

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use tool_policy::{Inheritance, Layer, MatchMode, Policy, Rights};
 
-/// What a role allows: tools by their names, and a family of them.
+/// The role's allow list: names of tools, and a pattern for a group of tools.
 const ALLOW: &[&str] = &[
     "apply_patch",
     "close_agent",
@@ -39,7 +39,7 @@ const CALLS: &[(&str, &str, bool)] = &[
 criterion_group!(benches, decide, compile, child);
 criterion_main!(benches);
 
-/// A thread has a layer of each role above it.
+/// Measures decisions. A thread has one layer for each role above it.
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     for layers in [1, 4, 16] {
@@ -73,7 +73,7 @@ fn child(criterion: &mut Criterion) {
     });
 }
 
-/// Returns the layer of a role; two numbers make two layers.
+/// Returns the layer of a role. Different numbers give different layers.
 fn role(number: usize) -> Layer {
     let owned = |patterns: &[&str]| patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
     Layer {

@@ -1,18 +1,18 @@
-//! The tools of agent programs under the names that patterns use.
+//! The canonical tool names, which patterns use, and the mapping from the tools of agent programs to them.
 //!
 //! Patterns name canonical tools. A program's own ("native") tool is denied if either of its names is denied, and
-//! allowed if either is allowed. One without a canonical name needs an explicit allow in every layer that restricts
-//! anything: a deny list written for the tools we know says nothing about those we do not.
+//! allowed if either is allowed. A tool without a canonical name needs an explicit allow in every layer that
+//! restricts tools, because a deny list for known tools does not cover unknown tools.
 
-/// How the tools of an MCP server start, which are canonical as they are.
+/// The prefix of the tools of MCP servers. Their names are canonical.
 pub(crate) const MCP_PREFIX: &str = "mcp__";
 
-/// How our own tools start where a program reaches them as an MCP server; the rest is the canonical name.
+/// The prefix of Troupe's own tools if a program reaches them through an MCP server. The rest is the canonical name.
 pub const OWN_SERVER_PREFIX: &str = "mcp__troupe__";
 
 /// The canonical tools: Troupe's own, and the tools that agent programs have in common.
 pub const CANONICAL_TOOLS: &[&str] = &[
-    // Ours.
+    // Troupe's own tools.
     "spawn_agent",
     "spawn_node",
     "spawn_group",
@@ -26,7 +26,7 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     "set_thread_note",
     "create_edge",
     "send_handoff",
-    // The workspace.
+    // Tools for the workspace.
     "exec_command",
     "write_stdin",
     "apply_patch",
@@ -37,7 +37,7 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     "list_dir",
     "grep_files",
     "view_image",
-    // Everything else.
+    // Other tools.
     "update_plan",
     "web_search",
     "request_user_input",
@@ -47,7 +47,8 @@ pub const CANONICAL_TOOLS: &[&str] = &[
     "tool_search",
 ];
 
-/// Troupe's tools with which an agent answers its parent, canonical like the others. Every policy allows them, because an answer is not a permission.
+/// Troupe's tools with which an agent answers its parent. Their names are canonical too. Every policy allows them,
+/// because an answer is not a permission.
 pub const ANSWER_TOOLS: &[&str] = &["report_result", "ask_parent"];
 
 /// The native tools of one kind of runner.
@@ -96,7 +97,8 @@ impl NativeTools {
         ],
     );
 
-    /// Codex. Most of its names are canonical; its hooks see the shell and patches under other programs' names.
+    /// Codex. Most of its names are canonical; its hooks report the shell and patches under the names of
+    /// other programs.
     pub const CODEX: Self = Self::new(
         "codex",
         &[
@@ -160,8 +162,7 @@ impl NativeTools {
     /// Programs that speak the runner's own line protocol.
     pub const PROCESS: Self = Self::new("process", &[("command", "exec_command")]);
 
-    /// A program of which nothing is known: it has canonical tools and those of MCP servers, and what else it has must be
-    /// allowed by name.
+    /// An unknown program. It has canonical tools and tools of MCP servers. Its other tools must be allowed by name.
     pub const UNKNOWN: Self = Self::new("", &[]);
 
     const ALL: &'static [Self] = &[Self::CLAUDE, Self::CODEX, Self::OPENCODE, Self::GEMINI, Self::PROCESS];
@@ -190,8 +191,8 @@ impl NativeTools {
         self.table
     }
 
-    /// Returns the canonical name of a native tool, if it has one. A tool of an MCP server has, and so has a tool that
-    /// is called by a canonical name.
+    /// Returns the canonical name of a native tool, if it has one. Tools of MCP servers and tools whose name is
+    /// canonical keep their name.
     #[must_use]
     pub fn canonical<'a>(&self, native: &'a str) -> Option<&'a str> {
         if let Some(&(_, canonical)) = self.table.iter().find(|(name, _)| *name == native) {
@@ -241,7 +242,7 @@ mod tests {
             for (native, canonical) in tools.pairs() {
                 assert!(
                     seen.insert(*native),
-                    "{native} is twice in the table of {}",
+                    "the table of {} contains {native} twice",
                     tools.kind()
                 );
                 assert!(CANONICAL_TOOLS.contains(canonical), "{canonical} is not canonical");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn native_names_map_to_canonical_names() {
         for (tools, native, expected) in [
             (NativeTools::CLAUDE, "Bash", Some("exec_command")),
             (NativeTools::CLAUDE, "bash", None),
@@ -318,6 +319,6 @@ mod tests {
             );
         }
         let joined = policy(&[], &["wait"]).intersect(&policy(&["Monitor"], &[]));
-        assert!(!decide(&joined).is_allowed(), "a layer more never loosens");
+        assert!(!decide(&joined).is_allowed(), "an additional layer never loosens");
     }
 }

@@ -1,7 +1,7 @@
 //! Capabilities of graph templates that unlock tools. A node has a high-risk tool only if its template declares the
 //! capability for it.
 
-/// A group of tools and the capabilities any of which unlocks it.
+/// A group of tools, and the capabilities that unlock it. One of them suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedTools {
     /// The capabilities.
@@ -10,7 +10,8 @@ pub struct GatedTools {
     pub tools: &'static [&'static str],
 }
 
-/// The groups. A policy cannot tell code from documents, so either capability unlocks the tools that write files.
+/// The groups. A policy cannot distinguish code from documents, so either capability unlocks the tools that write
+/// files.
 const GATED: &[GatedTools] = &[
     GatedTools {
         capabilities: &["edit_code", "write_docs"],

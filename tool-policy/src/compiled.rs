@@ -1,5 +1,5 @@
-//! A layer that is ready to decide. Compiling is what costs time and memory here, and a role's layer is the same for each
-//! thread of the role, so equal layers that are alive at the same time are one.
+//! Compiled layers. Compiling costs time and memory, and all threads of a role have the same layer. Therefore equal
+//! layers that are in use at the same time share one compiled layer.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use crate::decision::DeniedBy;
 use crate::layer::{Layer, ListKind, MAX_PATTERNS, PolicyError};
 use crate::pattern::PatternSet;
 
-/// A layer with its lists, ready to decide. An empty list is `None`.
+/// A layer with compiled lists. An empty list is `None`.
 #[derive(Debug)]
 pub(crate) struct CompiledLayer {
     layer: Layer,
@@ -20,7 +20,7 @@ pub(crate) struct CompiledLayer {
 }
 
 impl CompiledLayer {
-    /// Returns the layer, compiled unless an equal one is in use.
+    /// Returns the compiled layer. Reuses an equal layer that is in use.
     ///
     /// # Errors
     ///
@@ -155,11 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn unreferenced_policy_is_dropped() {
+    fn unreferenced_layer_is_dropped() {
         let layer = named("forgotten");
         drop(CompiledLayer::of(&layer).unwrap());
         assert!(!ALIVE.lock().contains_key(&layer));
-        // Of two that were compiled at once the later has the place, and keeps it.
+        // If equal layers are compiled at the same time, the later one is shared, even after the earlier one is
+        // dropped.
         let earlier = Arc::new(CompiledLayer::compile(layer.clone()).unwrap());
         let later = CompiledLayer::of(&layer).unwrap();
         drop(earlier);

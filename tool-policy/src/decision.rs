@@ -9,7 +9,7 @@ pub enum Decision {
     Allowed,
     /// At least one layer denies it; the first one is named.
     Denied {
-        /// Where the layer comes from.
+        /// The layer's origin.
         origin: String,
         /// The part of the layer that denies it.
         cause: DeniedBy,
@@ -53,9 +53,11 @@ impl fmt::Display for DeniedBy {
                     "its deny_list has \"{pattern}\"; remove or narrow that pattern to allow the tool"
                 )
             }
-            Self::NotInAllowList => f.write_str("the tool is not among those it allows; add it there to allow it"),
+            Self::NotInAllowList => {
+                f.write_str("its allow_list does not contain the tool; add the tool to that list to allow it")
+            }
             Self::UnknownTool => f.write_str(
-                "the tool has no canonical name and the layer restricts tools; name it in an allow_list there",
+                "the tool has no canonical name and the layer restricts tools; add the tool to the layer's allow_list",
             ),
         }
     }

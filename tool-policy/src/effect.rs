@@ -5,22 +5,22 @@ use crate::canonical::{ANSWER_TOOLS, CANONICAL_TOOLS};
 /// The side effects of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// Nothing outside the supervisor, which decides for itself.
+    /// The call has no effect outside the supervisor, which checks it itself.
     Coordinates,
-    /// Nothing: it reads.
+    /// The call only reads.
     Reads,
-    /// Files that its arguments name.
+    /// The call writes files that its arguments name.
     Writes,
-    /// Whatever a program can: its arguments do not tell.
+    /// The call runs a program. The arguments do not show the program's effects.
     Executes,
-    /// It reaches the network.
+    /// The call accesses the network.
     Network,
-    /// Not known: the tool is a program's own or an MCP server's.
+    /// The effect is unknown, because the tool belongs to an agent program or an MCP server.
     Unknown,
 }
 
 impl Effect {
-    /// What a canonical tool does.
+    /// Returns the effect of a canonical tool.
     #[must_use]
     pub fn of(canonical: &str) -> Self {
         match canonical {

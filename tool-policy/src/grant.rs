@@ -1,8 +1,9 @@
-//! The grant algebra: what a thread may use, and what it may pass on. Rights only shrink.
+//! Derivation of permissions: the tools that a thread may use, and the tools that it may pass on. Permissions only
+//! shrink.
 //!
 //! ```text
 //! grant(root)  = ceiling
-//! base(t)      = grant(parent) AND what the spawn narrows
+//! base(t)      = grant(parent) AND narrowing of the spawn
 //! effective(t) = base(t) AND role layers
 //! grant(t)     = base(t) AND (grant_list if present, else effective(t))
 //! ```
@@ -11,23 +12,23 @@ use crate::layer::{Layer, PolicyError};
 use crate::pattern::MatchMode;
 use crate::policy::Policy;
 
-/// What a thread may use, and what its children may hold.
+/// The permissions of a thread, and the limit for its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The tools that the thread itself may use.
     pub effective: Policy,
-    /// The bound of its children's rights. May be wider than `effective` (a coordinator that only delegates), never
-    /// wider than its parent's.
+    /// The limit for the permissions of its children. May be wider than `effective` (a coordinator that only
+    /// delegates), but never wider than the parent's grant.
     pub grant: Policy,
 }
 
 /// A session's `policy_inheritance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Inheritance {
-    /// A thread passes on what it may use, or what its `grant_list` says.
+    /// A thread passes on its own permissions, or the tools of its `grant_list`.
     #[default]
     Attenuate,
-    /// The originals' rule: every thread passes on the session's ceiling; `grant_list` means nothing. A restricted
+    /// Every thread passes on the session's ceiling, and `grant_list` has no effect. A restricted
     /// thread that may spawn can then have children with more tools than itself.
     Ceiling,
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn child_without_grant_list_passes_on_its_grant() {
+    fn child_without_grant_list_passes_on_effective_policy() {
         let root = root(Layer::of_role("ceiling", &[], &["web_search"]));
         let parent = child(
             &root,
@@ -124,7 +125,7 @@ mod tests {
         assert!(default.effective.allows("wait"));
         assert!(
             !default.effective.allows("apply_patch"),
-            "a child never has what its parent lacks"
+            "a child never has a tool that its parent lacks"
         );
         assert!(!default.effective.allows("web_search"));
     }
@@ -139,11 +140,11 @@ mod tests {
         assert!(worker.effective.allows("exec_command"));
         assert!(
             !worker.effective.allows("apply_patch"),
-            "the grant list has no such tool"
+            "the grant list does not contain the tool"
         );
         assert!(
             !worker.effective.allows("web_search"),
-            "what the ceiling denies cannot be granted"
+            "tools that the ceiling denies cannot be granted"
         );
     }
 
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_of_one_role_does_not_grow() {
+    fn chain_of_same_role_does_not_grow() {
         let mut rights = root(Layer::of_role("ceiling", &["*"], &[]));
         for _ in 0..10 {
             rights = child(

@@ -4,18 +4,18 @@ use std::fmt;
 
 use crate::pattern::{MatchMode, PatternError};
 
-/// How many patterns a list may have.
+/// Maximum number of patterns in a list.
 pub const MAX_PATTERNS: usize = 1000;
 
-/// What one origin (the session's ceiling, a role, a grant list) says about tools.
+/// The tool lists of one origin: the session's ceiling, a role or a grant list.
 ///
-/// An empty allow list restricts nothing; deny beats allow; "nothing is allowed" is the deny pattern `*`, which means
-/// that in every mode.
+/// An empty allow list restricts nothing. Deny takes precedence over allow. The deny pattern `*` denies every tool in
+/// every mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layer {
-    /// Where it comes from, as a user would say it: `role "worker"`.
+    /// The origin, worded for users: `role "worker"`.
     pub origin: String,
-    /// How its patterns match.
+    /// The match mode of the patterns.
     pub mode: MatchMode,
     /// Patterns of allowed tools. An empty list allows every tool.
     pub allow: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Returns the layer under which nothing is allowed.
+    /// Returns a layer that denies every tool.
     #[must_use]
     pub fn nothing(origin: impl Into<String>) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Layer {
         }
     }
 
-    /// Returns a layer of a test's role.
+    /// Returns the layer of a role, for tests.
     #[cfg(test)]
     pub(crate) fn of_role(role: &str, allow: &[&str], deny: &[&str]) -> Self {
         let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
@@ -54,7 +54,7 @@ impl Layer {
     }
 }
 
-/// Which list of a layer.
+/// One of the two lists of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListKind {
     /// `allow_list`.
@@ -75,12 +75,12 @@ impl fmt::Display for ListKind {
 /// The reason why layers cannot form a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A list has a bad pattern.
+    /// A list has an invalid pattern.
     #[error("{list} of {origin}: {error}")]
     Pattern {
-        /// Where the layer comes from.
+        /// The layer's origin.
         origin: String,
-        /// Which of its lists.
+        /// The list.
         list: ListKind,
         /// The defect of the pattern.
         error: PatternError,
@@ -88,11 +88,11 @@ pub enum PolicyError {
     /// A list is longer than [`MAX_PATTERNS`].
     #[error("{list} of {origin} has {count} patterns; at most {max} are allowed, use wildcards", max = MAX_PATTERNS)]
     TooManyPatterns {
-        /// Where the layer comes from.
+        /// The layer's origin.
         origin: String,
-        /// Which of its lists.
+        /// The list.
         list: ListKind,
-        /// How many patterns it has.
+        /// The number of patterns.
         count: usize,
     },
 }

@@ -16,7 +16,7 @@
 //! `mcp*` and `mcp__a` together allow exactly `mcp__a`.
 //!
 //! This crate has no dialects (the registry turns templates into layers), no API messages, no I/O and no clock. It
-//! knows nothing about sessions or threads.
+//! does not depend on sessions or threads.
 #![forbid(unsafe_code)]
 
 mod canonical;

@@ -1,13 +1,14 @@
-//! The glob rule: `*` is any run of characters (also none, also across `/`), `?` is exactly one character, everything
-//! else stands for itself; always over the whole name.
+//! Glob matching of tool names. `*` matches any run of characters, including an empty run and `/`. `?` matches exactly
+//! one character. Every other character matches itself. A pattern must match the whole name.
 //!
-//! The matching is globset's, whose globs are made for paths and know more than we want, so a pattern is translated:
-//! its other metacharacters become classes of one, and runs of `*` become one, because `**` means directories there.
-//! `.` becomes a class too, because globset otherwise treats `*.x` as a file's extension.
+//! Matching uses globset, whose globs are made for paths and have more metacharacters. Patterns are therefore
+//! translated. The other metacharacters become character classes with one member. Runs of `*` become one `*`, because
+//! `**` matches directories in globset. `.` also becomes a class, because globset otherwise treats `*.x` as a file
+//! extension.
 //!
-//! globset also matches bytes, so that its `?` would be one byte of a longer character. Therefore a character outside
-//! ASCII is put behind [`MARK`] in globs and names alike, which lets [`ANY_CHAR`] say where a character starts and `?`
-//! never take a part of one. Tool names are ASCII in practice and are matched as they are.
+//! globset matches bytes, so its `?` would match one byte of a longer character. Therefore every character outside
+//! ASCII is preceded by [`MARK`], in globs and in names. The mark lets [`ANY_CHAR`] recognise where a character starts,
+//! so `?` never matches a part of one. Tool names are ASCII in practice and are matched unchanged.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,17 +16,19 @@ use std::fmt;
 
 use globset::{Candidate, Glob, GlobSet, GlobSetBuilder};
 
-/// How long a pattern may be.
+/// Maximum length of a pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 256;
 
-/// How much of a refused pattern an error repeats.
+/// Maximum number of characters of a rejected pattern that an error repeats.
 const SHOWN_CHARS: usize = 64;
 
-/// Precedes every character that globset must not see by itself. No pattern holds it: it is a control character.
+/// Precedes every character that globset must not see directly. No pattern contains it, because it is a control
+/// character.
 const MARK: char = '\u{1}';
 
 /// A globset pattern for one character: an ASCII character other than the mark, or the mark followed by the bytes of
-/// the marked character. An alternative that takes fewer bytes than the character has can only be followed by a `*`.
+/// the marked character. If an alternative matches fewer bytes than the character has, only a `*` can match the
+/// remaining bytes.
 const ANY_CHAR: &str = concat!(
     "{[\u{0}\u{2}-\u{7f}]",
     ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}]",
@@ -41,7 +44,7 @@ pub enum MatchMode {
     Glob,
     /// `*` and `?`, case-insensitive: the profile dialect.
     GlobIgnoreCase,
-    /// Equality of names once aliases are replaced: the subagent dialect.
+    /// Equality of names after aliases are replaced: the subagent dialect.
     Literal,
 }
 
@@ -56,26 +59,26 @@ pub enum PatternError {
     TooLong {
         /// The beginning of the text.
         start: String,
-        /// Its whole length.
+        /// The length of the text.
         bytes: usize,
     },
-    /// The text holds a control character.
-    #[error("the tool pattern {pattern:?} holds a control character; remove it")]
+    /// The text contains a control character.
+    #[error("the tool pattern {pattern:?} contains a control character; remove it")]
     ControlCharacter {
         /// The text.
         pattern: String,
     },
-    /// The matcher refused the list: it would have become too large.
-    #[error("the tool patterns from {pattern:?} on are too complex together ({reason}); use fewer wildcards")]
+    /// The matcher rejected the list because it would become too large.
+    #[error("the list of tool patterns that starts with {pattern:?} is too complex ({reason}); use fewer wildcards")]
     TooComplex {
         /// The first pattern of the list.
         pattern: String,
-        /// What the matcher says.
+        /// The matcher's message.
         reason: String,
     },
 }
 
-/// One compiled pattern. A list of them is matched at once, by a [`crate::Policy`].
+/// One compiled pattern. A [`crate::Policy`] matches all patterns of a list together.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
@@ -87,7 +90,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// If the text is empty, too long, or holds a control character.
+    /// If the text is empty, too long, or contains a control character.
     pub fn new(text: impl Into<String>, mode: MatchMode) -> Result<Self, PatternError> {
         let text = text.into();
         let set = PatternSet::compile(mode, std::slice::from_ref(&text))?;
@@ -100,13 +103,13 @@ impl Pattern {
         &self.text
     }
 
-    /// How it is compared.
+    /// Returns the match mode.
     #[must_use]
     pub fn mode(&self) -> MatchMode {
         self.set.mode
     }
 
-    /// Returns whether the pattern covers the whole of `name`.
+    /// Returns whether the pattern matches the whole name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.set.is_match(name)
@@ -136,7 +139,7 @@ pub(crate) struct PatternSet {
 
 #[derive(Clone, Debug)]
 enum Matcher {
-    /// The positions are those of the list.
+    /// The globs, in the order of the list.
     Globs(GlobSet),
     /// Names without aliases, with their first position in the list.
     Names(HashMap<String, usize>),
@@ -165,7 +168,7 @@ impl PatternSet {
         Ok(Self { mode, matcher })
     }
 
-    /// Returns whether any pattern covers the name.
+    /// Returns whether any pattern matches the name.
     pub(crate) fn is_match(&self, name: &str) -> bool {
         match &self.matcher {
             Matcher::Names(names) => names.contains_key(without_alias(name)),
@@ -176,7 +179,7 @@ impl PatternSet {
         }
     }
 
-    /// Returns the position in the list of the first pattern that covers the name.
+    /// Returns the position in the list of the first pattern that matches the name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         match &self.matcher {
             Matcher::Names(names) => names.get(without_alias(name)).copied(),
@@ -237,7 +240,7 @@ fn encoded_pattern(mode: MatchMode, pattern: &str) -> String {
     glob
 }
 
-/// Returns the name in the encoding that globs match. Nearly always the name itself.
+/// Returns the name in the encoding that globs match, usually the name itself.
 fn encoded_name(mode: MatchMode, name: &str) -> Cow<'_, str> {
     let keeps_case = mode != MatchMode::GlobIgnoreCase;
     if name
@@ -253,8 +256,8 @@ fn encoded_name(mode: MatchMode, name: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// Returns whether globset may see the character by itself. A backslash may not: on some systems it would be a
-/// separator.
+/// Returns whether globset may see the character directly. A backslash is encoded, because it is a separator on some
+/// systems.
 fn is_plain(c: char) -> bool {
     c.is_ascii() && c != MARK && c != '\\'
 }
@@ -265,7 +268,7 @@ fn push_encoded(text: &mut String, c: char) {
         return;
     }
     text.push(MARK);
-    // Stand-ins must not be ASCII. They are control characters, which no pattern holds, so nothing can confuse them.
+    // Substitutes must not be ASCII. They are control characters, which no pattern contains, so they are unambiguous.
     text.push(match c {
         MARK => '\u{80}',
         '\\' => '\u{81}',
@@ -273,7 +276,8 @@ fn push_encoded(text: &mut String, c: char) {
     });
 }
 
-/// Returns the character in lower case where case is ignored; always one character, so that `?` stays one.
+/// Returns the character in lower case if the mode ignores case. The result is always one character, so that `?` still
+/// matches it.
 fn folded(mode: MatchMode, c: char) -> char {
     if mode != MatchMode::GlobIgnoreCase {
         return c;
@@ -285,7 +289,7 @@ fn folded(mode: MatchMode, c: char) -> char {
     }
 }
 
-/// Returns the name that an alias of the subagent dialect stands for.
+/// Returns the name for an alias of the subagent dialect, and any other name unchanged.
 fn without_alias(name: &str) -> &str {
     match name {
         "plan" => "update_plan",
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_cover_the_whole_name() {
+    fn globs_match_whole_name() {
         let cases = [
             ("wait", "wait", true),
             ("wait", "wait_for", false),
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn consecutive_stars_are_distinct() {
+    fn consecutive_stars_equal_one_star() {
         let cases = [
             ("**", "a/b", true),
             ("**", "", true),
@@ -477,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn invalid_patterns_are_rejected() {
         for mode in [MatchMode::Glob, MatchMode::GlobIgnoreCase, MatchMode::Literal] {
             assert_eq!(Pattern::new("", mode), Err(PatternError::Empty));
             assert!(Pattern::new("x".repeat(256), mode).is_ok());
@@ -503,12 +507,12 @@ mod tests {
         let error = Pattern::new("a\tb", MatchMode::Glob).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#"the tool pattern "a\tb" holds a control character; remove it"#
+            r#"the tool pattern "a\tb" contains a control character; remove it"#
         );
     }
 
     #[test]
-    fn error_names_first_invalid_pattern() {
+    fn position_is_first_matching_pattern() {
         let list: Vec<String> = ["b", "a*", "ab", "a?"].map(str::to_owned).to_vec();
         let set = PatternSet::compile(MatchMode::Glob, &list).unwrap();
         assert_eq!(set.position("ab"), Some(1));

@@ -18,8 +18,10 @@ pub struct Policy {
     layers: Arc<Vec<Arc<CompiledLayer>>>,
 }
 
+/// Returns whether a layer must be added to these layers. A layer that restricts nothing or is already there is
+/// omitted.
 fn adds(layers: &[Arc<CompiledLayer>], layer: &Layer) -> bool {
-    layer.restricts() && !layers.iter().any(|there| there.layer() == layer)
+    layer.restricts() && !layers.iter().any(|known| known.layer() == layer)
 }
 
 impl Policy {
@@ -102,23 +104,23 @@ impl Policy {
     }
 
     /// Returns whether the policy allows a tool of an MCP server that one of its layers names. The tools of a server
-    /// are not known here, so a pattern stands for the shortest name that it matches. Any other unknown name may be a
-    /// misspelling.
+    /// are not known here, so a pattern is tested with the shortest name that it matches. Any other unknown name may be
+    /// a misspelling.
     fn allows_of_server(&self) -> bool {
         let named = self.layers().flat_map(|layer| &layer.allow);
         let mut of_servers = named.filter(|text| text.starts_with(MCP_PREFIX));
         of_servers.any(|text| self.allows(&text.replace('*', "").replace('?', "_")))
     }
 
-    /// What to tell about a child that is left without any of `tools` and without one of a server's, if it is.
+    /// Returns a warning if this policy of a child allows none of `tools` and no tool of an MCP server.
     #[must_use]
     pub fn no_tools_warning(&self, tools: &[&str], agent_type: &str) -> Option<String> {
         if tools.is_empty() || !self.allows_none_of(tools) || self.allows_of_server() {
             return None;
         }
         Some(format!(
-            "agent_type \"{agent_type}\" is left without tools: its own lists and what its parent may pass on have \
-             none in common; add a grant_list with the tools it needs to the parent's template, or widen its allow_list"
+            "agent_type \"{agent_type}\" has no tools: its own lists and the tools that its parent may pass on have none \
+             in common; add a grant_list with the needed tools to the parent's template, or widen the allow_list"
         ))
     }
 
@@ -132,7 +134,7 @@ impl Policy {
         }
     }
 
-    /// See [`CompiledLayer::refusal`].
+    /// Decides whether a tool with these names may be used; see [`CompiledLayer::refusal`].
     fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
         if names.iter().any(|name| ANSWER_TOOLS.contains(name)) {
             return Decision::Allowed;
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_one_layer() {
+    fn deny_takes_precedence_over_allow_in_layer() {
         for (allow, deny, tool, expected) in [
             (&[] as &[&str], &[] as &[&str], "wait", true),
             (&["wait"], &[], "wait", true),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_by_tool_name_and_not_by_pattern_text() {
+    fn policies_intersect_by_tool_name() {
         let parent = policy(&[glob(&["mcp__a"], &[])]);
         for child in [
             parent.and(&glob(&["mcp*"], &[])).unwrap(),
@@ -238,7 +240,7 @@ mod tests {
         ]);
         assert!(mixed.allows("exec_command"));
         assert!(mixed.allows("wait"));
-        assert!(!mixed.allows("WAIT"), "the literal layer knows no such tool");
+        assert!(!mixed.allows("WAIT"), "the literal layer does not contain the tool");
     }
 
     #[test]
@@ -272,12 +274,12 @@ mod tests {
         );
         assert_eq!(
             joined.decide("x").to_string(),
-            "denied by the session's tool_ceiling: the tool is not among those it allows; add it there to allow it"
+            "denied by the session's tool_ceiling: its allow_list does not contain the tool; add the tool to that list to allow it"
         );
     }
 
     #[test]
-    fn redundant_rule_is_omitted() {
+    fn redundant_layer_is_omitted() {
         let base = policy(&[glob(&["a"], &[]), glob(&[], &[]), glob(&["a"], &[])]);
         assert_eq!(base, policy(&[glob(&["a"], &[])]));
         assert_eq!(base.and(&glob(&["a"], &[])).unwrap(), base);
@@ -324,12 +326,16 @@ mod tests {
         let some = policy(&[glob(&["wait"], &[])]);
         assert!(!some.allows_none_of(&["exec_command", "wait"]));
         assert_eq!(some.no_tools_warning(&["exec_command", "wait"], "worker"), None);
-        assert_eq!(nothing.no_tools_warning(&[], "worker"), None, "nothing was offered");
+        assert_eq!(
+            nothing.no_tools_warning(&[], "worker"),
+            None,
+            "there are no tools to offer"
+        );
     }
 
     #[test]
-    fn tools_of_servers_are_tools() {
-        for (layers, is_told) in [
+    fn no_tools_warning_considers_mcp_tools() {
+        for (layers, is_warned) in [
             (vec![glob(&["mcp__db__query"], &[])], false),
             (vec![glob(&["mcp__*"], &[]), glob(&["mcp__db_?"], &[])], false),
             (vec![glob(&["wait"], &[]), glob(&["mcp__*"], &[])], true),
@@ -338,7 +344,7 @@ mod tests {
             (vec![glob(&["wiat"], &[])], true),
         ] {
             let warning = policy(&layers).no_tools_warning(&["wait"], "worker");
-            assert_eq!(warning.is_some(), is_told, "{layers:?}");
+            assert_eq!(warning.is_some(), is_warned, "{layers:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tools that calls of the supervisor stand for: a thread may make a call only if its policy has the tool.
+//! The tools that correspond to supervisor RPCs. A thread may call an RPC only if its policy allows the tool.
 
 use crate::policy::Policy;
 
@@ -11,7 +11,7 @@ pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
     let name = method.rsplit('/').next().unwrap_or(method);
     let tools: &'static [&'static str] = match name {
         "SpawnAgent" => &["spawn_agent", "spawn_node"],
-        // An interrupt is what send_input does with `interrupt`.
+        // An interrupt is equivalent to send_input with `interrupt`.
         "SendInput" | "InterruptAgent" => &["send_input"],
         "WaitAgents" => &["wait"],
         "CloseAgent" => &["close_agent"],
@@ -27,10 +27,10 @@ pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
     Some(tools)
 }
 
-/// A policy has no tool that an RPC stands for.
+/// The error for a policy that allows no tool of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolRefused {
-    /// The tool; the first, where several would do.
+    /// The tool. The first one if several tools would suffice.
     pub tool: &'static str,
 }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_of_ours_guards_its_call() {
+    fn rpc_requires_its_tool() {
         for (method, tool) in [
             ("SpawnAgent", "spawn_agent"),
             ("SendInput", "send_input"),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tool_policy::{Inheritance, Layer, MatchMode, NativeTools, Pattern, Policy, Rights};
 
-/// The glob rule as one would say it aloud.
+/// A naive implementation of the glob rule, used as the reference.
 fn naive(pattern: &[char], name: &[char]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
@@ -24,7 +24,7 @@ fn text(alphabet: &'static str, length: std::ops::Range<usize>) -> impl Strategy
 const PATTERN_ALPHABET: &str = "**???ab[]{}!\\/.,-^é€😀";
 const NAME_ALPHABET: &str = "aab[]{}!\\/.,-^*?é€😀\n\u{1}\u{80}";
 
-/// Names and patterns that often have to do with each other.
+/// Generates tool names that the patterns of [`pattern`] often match.
 fn tool() -> impl Strategy<Value = String> {
     prop_oneof![
         select(vec![
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn decision_is_independent_of_its_reason(policy in policy(), tool in tool()) {
+    fn allows_agrees_with_decide(policy in policy(), tool in tool()) {
         prop_assert_eq!(policy.allows(&tool), policy.decide(&tool).is_allowed());
     }
 
@@ -162,22 +162,22 @@ proptest! {
     #[test]
     fn order_and_duplicates_do_not_matter(layers in vec(layer(), 0..4), tool in tool()) {
         let policy = Policy::compile(layers.clone()).unwrap();
-        let mut turned = layers;
-        turned.reverse();
-        for layer in &mut turned {
+        let mut reordered = layers;
+        reordered.reverse();
+        for layer in &mut reordered {
             layer.allow.reverse();
             layer.deny.reverse();
             layer.allow.extend_from_within(..);
             layer.deny.extend_from_within(..);
         }
-        turned.extend_from_within(..);
-        let turned = Policy::compile(turned).unwrap();
-        prop_assert_eq!(turned.allows(&tool), policy.allows(&tool));
-        prop_assert_eq!(allows_native(&turned, &tool), allows_native(&policy, &tool));
+        reordered.extend_from_within(..);
+        let reordered = Policy::compile(reordered).unwrap();
+        prop_assert_eq!(reordered.allows(&tool), policy.allows(&tool));
+        prop_assert_eq!(allows_native(&reordered, &tool), allows_native(&policy, &tool));
     }
 
     #[test]
-    fn rights_only_shrink(
+    fn permissions_only_shrink(
         ceiling in policy(),
         path in vec((option::of(layer()), vec(layer(), 0..3), vec(pattern(), 0..3)), 1..5),
         tools in vec(tool(), 8),
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn under_ceiling_every_thread_passes_on_the_ceiling(
+    fn ceiling_inheritance_passes_ceiling_to_every_thread(
         ceiling in policy(),
         path in vec((vec(layer(), 0..3), vec(pattern(), 0..3)), 1..4),
         tool in tool(),

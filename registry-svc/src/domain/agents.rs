@@ -30,10 +30,10 @@ pub struct Agent {
 #[must_use]
 pub fn read(stem: &str, text: &str) -> Agent {
     let mut findings = Vec::new();
-    let (dialect, outcome) = match detect(text) {
+    let (dialect, outcome) = match detect_dialect(text) {
         Ok(dialect @ Dialect::Profile) => (dialect, profile::read(text, &mut findings)),
         Ok(dialect) => (dialect, subagent::read(text, &mut findings)),
-        Err(located) => (guess(text), Err(located)),
+        Err(located) => (guess_dialect(text), Err(located)),
     };
     let (name, outcome) = match outcome {
         Ok((name, template)) => (name, Ok(template)),
@@ -47,7 +47,7 @@ pub fn read(stem: &str, text: &str) -> Agent {
 }
 
 /// Returns the dialect of a text: a profile if it has a key that only profiles have, otherwise a subagent.
-fn detect(text: &str) -> Result<Dialect, Located> {
+fn detect_dialect(text: &str) -> Result<Dialect, Located> {
     let document = Document::split(text)?;
     let yaml = document.yaml.as_deref().ok_or(Malformed::NoFrontmatter)?;
     let (_, shape) =
@@ -65,8 +65,8 @@ fn profile_key(shape: &Shape) -> Option<&'static str> {
     profile::OWN_KEYS.iter().copied().find(|key| shape.has(key))
 }
 
-/// Guesses the dialect of a text that cannot be parsed from its lines.
-fn guess(text: &str) -> Dialect {
+/// Guesses the dialect of an invalid text from its lines.
+fn guess_dialect(text: &str) -> Dialect {
     let is_profile = lines(text).any(|(key, _)| profile::OWN_KEYS.contains(&key));
     if is_profile {
         Dialect::Profile
@@ -131,7 +131,7 @@ mod tests {
             ("name: abc\nmodel_config: {model: m}\n", Dialect::Subagent),
             ("name: abc\nsomething: else\n", Dialect::Subagent),
             ("description: nameless\n", Dialect::Subagent),
-            // Not even YAML.
+            // Not valid YAML.
             ("color: [\n", Dialect::Profile),
             ("name: [\n", Dialect::Subagent),
         ] {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_of_a_file_are_bounded() {
+    fn findings_of_file_are_bounded() {
         let tools: Vec<String> = (0..MAX_FINDINGS + 50).map(|number| format!("'t{number}*'")).collect();
         let agent = agent(&format!("name: abc\ntools: [{}]\n", tools.join(", ")));
         let findings = agent.parsed.findings;
@@ -162,8 +162,8 @@ mod tests {
             assert_eq!(
                 why,
                 format!(
-                    "model_config belongs to a subagent and \"{name}\" to a profile; which of the two the file is \
-                     cannot be guessed"
+                    "model_config belongs to a subagent and \"{name}\" to a profile; use the keys of one of \
+                     them"
                 )
             );
             assert_eq!(agent.parsed.findings[0].line, Some(4));
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn malformed_file_keeps_its_apparent_name() {
         for (yaml, name) in [
-            ("agent_type: 'Reviewer' # whose\ncolor: [\n", "reviewer"),
+            ("agent_type: 'Reviewer' # comment\ncolor: [\n", "reviewer"),
             ("name: abc\ntools: [*x]\n", "abc"),
             ("name: not a name\n", "stem"),
             ("description: d\n", "stem"),

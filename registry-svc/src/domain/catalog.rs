@@ -177,7 +177,8 @@ fn add<N: Ord + Clone>(entries: &mut BTreeMap<N, Entry>, name: &N, file: &Arc<Te
     }
 }
 
-/// Shadowing a file of another level is intended; within one directory it is a mistake.
+/// Returns the finding about a file whose name is already taken in its directory. Shadowing a file of another level is
+/// intended and causes no finding.
 fn same_name(file: &TemplateFile, first: &str) -> Diagnostic {
     let finding = Finding::warning(
         FindingKind::DuplicateName,
@@ -300,7 +301,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_files_of_one_directory_with_one_name_are_reported() {
+    fn duplicate_name_in_directory_is_reported() {
         let first = role_file(Scope::User, "/u", "worker", "---\ndescription: d\n---\nx");
         let second = Arc::new(TemplateFile {
             path: "/u/worker2.md".to_owned(),

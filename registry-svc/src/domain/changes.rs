@@ -18,9 +18,9 @@ pub struct Changes<'after> {
     pub removed: Vec<TemplateName>,
 }
 
-/// Returns whether two states look the same to a watcher: content and findings.
+/// Returns whether two states have the same content and the same findings.
 #[must_use]
-pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
+pub fn are_equal(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
     Arc::ptr_eq(one, other) || (one.revision() == other.revision() && one.diagnostics() == other.diagnostics())
 }
 
@@ -29,7 +29,7 @@ pub fn same(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
 ///
 /// # Errors
 ///
-/// None that a catalogue could cause; see [`list::list`].
+/// No catalogue causes an error; see [`list::list`].
 pub fn between<'after>(before: Option<&Catalog>, after: &'after Catalog) -> Result<Changes<'after>, RegistryError> {
     let old = match before {
         Some(before) => served(before)?,
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn state_depends_on_content_and_findings() {
         let state = |text| Arc::new(catalog(&[("a", text)]));
-        assert!(same(&state(ONE), &state(ONE)));
-        assert!(!same(&state(ONE), &state(TWO)));
+        assert!(are_equal(&state(ONE), &state(ONE)));
+        assert!(!are_equal(&state(ONE), &state(TWO)));
     }
 }

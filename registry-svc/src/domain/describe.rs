@@ -14,9 +14,9 @@ use crate::domain::list::Listed;
 const MAX_ROLES: usize = 12;
 /// Maximum length of a role's description in a hint, in characters, including the ellipsis.
 const MAX_DESCRIPTION: usize = 120;
-/// Where roles come from, in the order in which they win.
-const SOURCES: &str = "Roles are looked up in the project (nearest directory first), then in the user's home, then \
-                       among those that come with the service; the first that has the name wins.";
+/// The search order of roles, for a tool's description.
+const SOURCES: &str = "Roles are searched in the project (nearest directory first), then in the user's home, then \
+                       among the embedded roles; the first role with the name is used.";
 
 /// A tool as offered to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,14 +92,15 @@ pub fn tools(roles: &[Listed<'_>]) -> Vec<Tool> {
 }
 
 fn spawn_agent(hint: &str) -> Tool {
-    let mut agent_type = format!("The role of the new agent; left out: none, it works on your instructions. {SOURCES}");
+    let mut agent_type =
+        format!("The role of the new agent. Default: no role; the agent works on your instructions. {SOURCES}");
     if !hint.is_empty() {
         agent_type.push('\n');
         agent_type.push_str(hint);
     }
     tool(
         "spawn_agent",
-        "Spawns an agent for a task that is well defined. Answers its id; wait for its result with `wait`.",
+        "Spawns an agent for a well-defined task. Returns its id; wait for its result with `wait`.",
         &[],
         json!({
             "message": string("The task for the new agent. Give message or items, not both."),
@@ -113,50 +114,50 @@ fn spawn_agent(hint: &str) -> Tool {
                 "description": "Reasoning effort that overrides the persona's, the role's and your own.",
             },
             "thread_note": string("Note that distinguishes this agent in listings."),
-            "working_directory": string("The absolute path of its working directory; left out: yours."),
-            "label": string("A name of it for people."),
-            "alias": string("A short name that is unique in the session and stands for its id."),
+            "working_directory": string("The absolute path of its working directory. Default: yours."),
+            "label": string("A display name."),
+            "alias": string("A short name that is unique in the session and can be used instead of the id."),
             "objective": string("Objective of the agent."),
             "definition_of_done": string("Criteria for a completed task."),
             "result_schema": result_schema(),
-            "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
+            "queue": boolean("Whether to wait for a free slot instead of failing. Default: false."),
         }),
     )
 }
 
-/// In the spelling of graph templates.
+/// Returns the tool that spawns nodes. Its arguments are spelled as in graph templates.
 fn spawn_node() -> Tool {
     let capabilities = json!({
         "edgeManagement": {
             "type": "string",
             "enum": ["none", "self", "all"],
-            "description": "Which edges it may manage, at most what its template declares. Default: that.",
+            "description": "Which edges it may manage; at most what its template declares, which is the default.",
         },
-        "writeCode": boolean("Whether it may write files. Only together with writeDocs. Default: true."),
-        "writeDocs": boolean("Whether it may write files. Only together with writeCode. Default: true."),
+        "writeCode": boolean("Whether it may write files. Can only be disabled together with writeDocs. Default: true."),
+        "writeDocs": boolean("Whether it may write files. Can only be disabled together with writeCode. Default: true."),
         "runCommands": boolean("Whether it may run commands. Default: true."),
         "delegateOnly": boolean("Whether it may neither write files nor run commands. Default: false."),
     });
     let permissions = json!({
-        "cliPermissionsMode": {"type": "string", "enum": ["skip"], "description": "Nothing else can be asked for."},
-        "agentManagementRequiresApproval": boolean("Without effect: the session says so."),
+        "cliPermissionsMode": {"type": "string", "enum": ["skip"], "description": "No other mode is supported."},
+        "agentManagementRequiresApproval": boolean("Has no effect: the session's settings apply."),
     });
     tool(
         "spawn_node",
-        "Spawns a node by its graph template, with an edge between you and it. Answers its nodeId. It knows only what \
-         you tell it.",
+        "Spawns a node from a graph template, with an edge between you and it. Returns its nodeId. The node knows only \
+         what you tell it.",
         &["label", "roleTemplate"],
         json!({
-            "label": string("A name of it for people."),
-            "alias": string("A short name that is unique in the session and stands for its id."),
+            "label": string("A display name."),
+            "alias": string("A short name that is unique in the session and can be used instead of the id."),
             "roleTemplate": string("The name of its graph template, such as planner."),
             "instructions": string("The task: objective, inputs, limits, definition of done."),
             "input": {"type": "object", "description": "Structured data for the task, in any shape."},
-            "provider": string("The provider. Left out: yours."),
-            "capabilities": narrowing("Restrictions of the template's capabilities. A node never has more than you.", capabilities),
+            "provider": string("The provider. Default: yours."),
+            "capabilities": narrowing("Restrictions of the template's capabilities. A node never has more permissions than you.", capabilities),
             "permissions": narrowing("How it asks for permission.", permissions),
-            "session": {"type": "object", "description": "Without effect: a node keeps its session while it lives."},
-            "customSystemPrompt": string("A text instead of its template's. Only operators may give one."),
+            "session": {"type": "object", "description": "Has no effect: a node always keeps its session."},
+            "customSystemPrompt": string("A text that replaces the template's prompt. Only operators may set it."),
         }),
     )
 }
@@ -174,7 +175,7 @@ fn list_agents() -> Tool {
         "Lists the roles that you may spawn, with their personas and tools.",
         &[],
         json!({
-            "agent_type": string("Lists this role only. Left out: all."),
+            "agent_type": string("Lists only this role. Default: all."),
             "expanded": boolean("Whether to show models, reasoning efforts and prompts, too. Default: false."),
         }),
     )
@@ -203,7 +204,7 @@ fn read_transcript() -> Tool {
         "Reads what an agent below you, or you yourself, received, said and did. Long texts are cut.",
         &[],
         json!({
-            "id": string("The id of the agent; left out: you."),
+            "id": string("The id of the agent. Default: you."),
             "kinds": {
                 "type": "array",
                 "items": {
@@ -219,12 +220,12 @@ fn read_transcript() -> Tool {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 200,
-                "description": "Only so many of the last entries. Default: 50, or all that follow `after`.",
+                "description": "Maximum number of entries, counted from the end. Default: 50, or all that follow `after`.",
             },
             "after": {
                 "type": "integer",
                 "minimum": 0,
-                "description": "Only entries with a higher number. To continue, pass `next_after` of the answer before.",
+                "description": "Only entries with a higher number. To continue, pass `next_after` of the previous answer.",
             },
         }),
     )
@@ -233,7 +234,7 @@ fn read_transcript() -> Tool {
 fn send_input() -> Tool {
     tool(
         "send_input",
-        "Sends a message to an agent. A settled one starts a new turn; a running one reads it when its turn is over, \
+        "Sends a message to an agent. A settled agent starts a new turn; a running agent reads it when its turn is over, \
          or at once with interrupt.",
         &["id"],
         json!({
@@ -242,7 +243,7 @@ fn send_input() -> Tool {
             "items": items(),
             "result_schema": result_schema(),
             "interrupt": boolean("Whether to stop the running turn first. Default: false."),
-            "queue": boolean("Whether to wait for a free slot instead of being refused. Default: false."),
+            "queue": boolean("Whether to wait for a free slot instead of failing. Default: false."),
         }),
     )
 }
@@ -250,8 +251,8 @@ fn send_input() -> Tool {
 fn wait() -> Tool {
     tool(
         "wait",
-        "Waits until one or all of these agents are settled, and answers the status of each that is. A timeout is an answer \
-         too.",
+        "Waits until one or all of these agents are settled, and returns the status of each settled agent. A timeout is \
+         not an error.",
         &["ids"],
         json!({
             "ids": {
@@ -264,7 +265,7 @@ fn wait() -> Tool {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 1_800_000,
-                "description": "How long to wait, in milliseconds: 10000 to 1800000, less is taken as 10000. Default: \
+                "description": "Maximum wait time in milliseconds: 10000 to 1800000; smaller values count as 10000. Default: \
                                 300000.",
             },
             "all": boolean("Whether to wait until all of them are settled instead of one. Default: false."),
@@ -275,7 +276,7 @@ fn wait() -> Tool {
 fn close_agent() -> Tool {
     tool(
         "close_agent",
-        "Closes an agent and all below it. Answers the status that it had.",
+        "Closes an agent and all agents below it. Returns the status that it had.",
         &["id"],
         json!({"id": string("The id of the agent.")}),
     )
@@ -284,7 +285,7 @@ fn close_agent() -> Tool {
 fn resume_agent() -> Tool {
     tool(
         "resume_agent",
-        "Opens a closed agent again, with its role and at most its rights.",
+        "Opens a closed agent again, with its role and at most its former permissions.",
         &["id"],
         json!({"id": string("The id of the agent.")}),
     )
@@ -293,11 +294,11 @@ fn resume_agent() -> Tool {
 fn set_thread_note() -> Tool {
     tool(
         "set_thread_note",
-        "Sets the note of an agent, by which listings tell it from others.",
+        "Sets the note that distinguishes an agent in listings.",
         &["note"],
         json!({
-            "id": string("The id of the agent. Left out: yourself."),
-            "note": string("The note. Blank: none any more."),
+            "id": string("The id of the agent. Default: yourself."),
+            "note": string("The note. A blank text removes it."),
         }),
     )
 }
@@ -310,13 +311,13 @@ fn create_edge() -> Tool {
         json!({
             "from": string("The sender, by id or alias."),
             "to": string("The receiver, by id or alias."),
-            "bidirectional": boolean("Whether it goes both ways. Default: true."),
+            "bidirectional": boolean("Whether the edge goes both ways. Default: true."),
             "type": {
                 "type": "string",
                 "enum": ["handoff", "report"],
                 "description": "Purpose of the edge. Default: handoff.",
             },
-            "label": string("A name of it for people."),
+            "label": string("A display name."),
         }),
     )
 }
@@ -332,8 +333,8 @@ fn send_handoff() -> Tool {
     let status = object(
         &["ok"],
         json!({
-            "ok": boolean("Whether it went well."),
-            "reason": string("Why not."),
+            "ok": boolean("Whether the work succeeded."),
+            "reason": string("The reason of a failure."),
         }),
     );
     let response = object(
@@ -350,7 +351,7 @@ fn send_handoff() -> Tool {
         json!({
             "to": string("The receiver, by id or alias."),
             "message": string("What to hand over."),
-            "structured": {"type": "object", "description": "The same as data, in any shape."},
+            "structured": {"type": "object", "description": "The content as structured data, in any shape."},
             "artifacts": {"type": "array", "items": artifact, "description": "Artifacts that belong to it."},
             "status": status,
             "response": response,
@@ -374,9 +375,9 @@ fn spawn_group() -> Tool {
     );
     tool(
         "spawn_group",
-        "Spawns an agent for each item, at most max_concurrency at a time, and answers the results of all of them. Use it \
-         for the same task on many inputs. Their threads are closed when they have ended. An operator must approve a \
-         group of more than 50 items.",
+        "Spawns an agent for each item, at most max_concurrency at a time, and returns the results of all of them. Use it \
+         for the same task on many inputs. An agent is closed when its task has ended. An operator must approve a group \
+         of more than 50 items.",
         &["items"],
         json!({
             "message": string("The task of each agent, with {name} for the variables of its item."),
@@ -389,12 +390,12 @@ fn spawn_group() -> Tool {
             "retries": {"type": "integer", "minimum": 0, "maximum": 10, "description": "Retries of a failed item. Default: 0."},
             "tolerated_failures": {"type": "integer", "minimum": 0, "description": "Default: 0."},
             "result_schema": result_schema(),
-            "wait": boolean("Whether to wait for the end. Otherwise mail comes when it has ended. Default: true."),
+            "wait": boolean("Whether to wait for the end of the group. Otherwise you receive mail when it has ended. Default: true."),
             "timeout_ms": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 1_800_000,
-                "description": "How long to wait at most, in milliseconds. Default: 1800000.",
+                "description": "Maximum wait time in milliseconds. Default: 1800000.",
             },
         }),
     )
@@ -422,12 +423,12 @@ fn ask_parent() -> Tool {
     )
 }
 
-/// The schema of a requested result, for spawn_agent and send_input.
+/// Returns the schema of the argument that requests a result.
 fn result_schema() -> Value {
     json!({
         "type": "object",
-        "description": "JSON Schema of the result that the agent must report; `wait` answers the result. Without \
-                        recursion; references within it only.",
+        "description": "JSON Schema of the result that the agent must report; `wait` returns the result. \
+                        Recursion and references to other schemas are not allowed.",
     })
 }
 
@@ -459,7 +460,7 @@ fn boolean(description: &str) -> Value {
     json!({"type": "boolean", "description": description})
 }
 
-/// Returns the pieces of an input.
+/// Returns the schema of the items of an input.
 fn items() -> Value {
     json!({
         "type": "array",
@@ -467,7 +468,7 @@ fn items() -> Value {
                         {type: mention, name, path}.",
         "items": object(&["type"], json!({
             "type": {"type": "string", "enum": ["text", "local_image", "skill", "mention"]},
-            "text": string("The text of a text."),
+            "text": string("The text of a text item."),
             "path": string("The path of an image, a skill or a mention."),
             "name": string("The name of a skill or a mention."),
         })),

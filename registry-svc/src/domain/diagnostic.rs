@@ -20,7 +20,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// The column, in characters from 1. Only lint determines it.
     pub column: Option<u32>,
-    /// How serious it is.
+    /// The severity.
     pub severity: Severity,
     /// The problem, with the offending value.
     pub message: String,
@@ -35,7 +35,7 @@ pub struct Finding {
 pub struct Replacement {
     /// The text as written.
     pub from: String,
-    /// The text that was meant.
+    /// The corrected text.
     pub to: String,
 }
 

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_the_sha_256_in_lower_case() {
+    fn digest_is_lower_case_sha_256() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::of(b"").as_str(), empty);
         assert_eq!(Digest::parse(&empty.to_uppercase()), Some(Digest::of(b"")));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_do_not_run_into_each_other() {
+    fn field_boundaries_change_digest() {
         let one = DigestBuilder::new().text("a", "bc").text("d", "").finish();
         let other = DigestBuilder::new().text("a", "b").text("cd", "").finish();
         assert_ne!(one, other);

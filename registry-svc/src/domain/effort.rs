@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn efforts_are_read_back() {
+    fn effort_names_round_trip() {
         for effort in Effort::ALL {
             assert_eq!(Effort::parse(effort.as_str()), Some(*effort));
         }

@@ -1,6 +1,6 @@
 //! Encoding requirements for templates and footers.
 
-/// The largest template or footer, in bytes.
+/// Maximum size of a template or footer, in bytes.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
 /// The reason why a file's bytes are rejected, worded for the file's owner.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_have_bounds() {
+    fn invalid_bytes_are_rejected() {
         let largest = vec![b'x'; MAX_BYTES];
         assert_eq!(decode(&largest).unwrap().len(), MAX_BYTES);
         let larger = vec![b'x'; MAX_BYTES + 1];

@@ -112,37 +112,37 @@ pub enum RegistryError {
     /// The working directory is not an absolute path.
     #[error("cwd {cwd:?} is relative; give an absolute path")]
     CwdRelative {
-        /// As given.
+        /// The value from the request.
         cwd: String,
     },
     /// The path of the working directory contains `..`.
     #[error("cwd {cwd:?} goes up by \"..\"; give the path that it leads to")]
     CwdGoesUp {
-        /// As given.
+        /// The value from the request.
         cwd: String,
     },
     /// The working directory does not exist.
     #[error("cwd {cwd:?} is not an existing directory")]
     CwdNotFound {
-        /// As given.
+        /// The value from the request.
         cwd: String,
     },
     /// The working directory lies outside the workspace roots.
     #[error("cwd {cwd:?} lies outside the workspace roots; start the registry with --workspace-root for it")]
     CwdOutsideRoots {
-        /// As given.
+        /// The value from the request.
         cwd: String,
     },
     /// The registry does not hold a bundle with that digest.
     #[error("workspace {digest:?} is not known here; upload it with PutWorkspace")]
     WorkspaceUnknown {
-        /// As given.
+        /// The value from the request.
         digest: String,
     },
     /// The request id was already used for another call.
     #[error("request_id {request_id:?} was already used with another request; use a new one")]
     RequestIdReused {
-        /// As given.
+        /// The value from the request.
         request_id: String,
     },
     /// The maximum number of WatchAgents streams is reached.

@@ -135,8 +135,8 @@ impl Family {
         }
     }
 
-    /// Returns the greatest work of [`Self::read`] for a text, in units of about a byte of plain YAML. Bodies are cheap
-    /// and do not count.
+    /// Returns an upper bound for the work of [`Self::read`] on a text, in units of about a byte of plain YAML. Bodies
+    /// are cheap and do not count.
     #[must_use]
     pub fn work(self, text: &str) -> usize {
         /// The work of any file.
@@ -157,10 +157,10 @@ impl Family {
     /// A diagnostic for the author if the file claims no name.
     pub fn read(self, file: FileText<'_>, rules: &Rules) -> Result<TemplateFile, Diagnostic> {
         let claimed = match self {
-            Self::Roles => role(file),
-            Self::Agents => Ok(agent(file)),
-            Self::Foreign(format) => foreign(format, file),
-            Self::Graph => graph(file),
+            Self::Roles => read_role(file),
+            Self::Agents => Ok(read_agent(file)),
+            Self::Foreign(format) => read_foreign(format, file),
+            Self::Graph => read_graph(file),
         };
         let (name, dialect, mut parsed) = claimed
             .and_then(|claimed| match &claimed.0 {
@@ -187,7 +187,7 @@ impl Family {
 /// The name, dialect and parsed content of a file.
 type Claimed = (TemplateName, Dialect, Parsed);
 
-fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
+fn read_role(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = AgentType::parse(file.stem).map_err(|error| {
         Finding::warning(FindingKind::UnusableName, None, format!("not used: {error}")).suggest(format!(
             "rename the file: at most {MAX_BYTES} letters, digits, - and _, then .md"
@@ -197,7 +197,7 @@ fn role(file: FileText<'_>) -> Result<Claimed, Finding> {
     Ok((TemplateName::AgentType(name), Dialect::Role, parsed))
 }
 
-fn agent(file: FileText<'_>) -> Claimed {
+fn read_agent(file: FileText<'_>) -> Claimed {
     let Agent { name, dialect, parsed } = match file.text {
         Ok(text) => agents::read(file.stem, text),
         // The dialect is unknown, so the file is treated as a profile, which takes precedence.
@@ -210,7 +210,7 @@ fn agent(file: FileText<'_>) -> Claimed {
     (TemplateName::AgentType(name), dialect, parsed)
 }
 
-fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding> {
+fn read_foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding> {
     let (name, parsed) = match file.text {
         Ok(text) => foreign::read(format, file.stem, text)?,
         Err(why) => (AgentType::salvage(file.stem), Parsed::refused(why)),
@@ -218,9 +218,9 @@ fn foreign(format: ForeignFormat, file: FileText<'_>) -> Result<Claimed, Finding
     Ok((TemplateName::AgentType(name), Dialect::Foreign, parsed))
 }
 
-fn graph(file: FileText<'_>) -> Result<Claimed, Finding> {
+fn read_graph(file: FileText<'_>) -> Result<Claimed, Finding> {
     let name = GraphName::parse(file.stem).ok_or_else(|| {
-        let why = format!("not used: the file has no name before .md, or one of over {MAX_BYTES} bytes");
+        let why = format!("not used: the name before .md is blank or has over {MAX_BYTES} bytes");
         Finding::warning(FindingKind::UnusableName, None, why)
     })?;
     let parsed = file
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn file_name_decides_whether_it_is_a_template() {
+    fn file_name_decides_if_file_is_template() {
         let codex = Family::Foreign(ForeignFormat::Codex);
         let copilot = Family::Foreign(ForeignFormat::Copilot);
         let opencode = Family::Foreign(ForeignFormat::OpenCode);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_name_is_a_finding() {
+    fn overlong_name_is_reported() {
         let long = "x".repeat(MAX_BYTES + 1);
         let file_name = format!("{long}.md");
         for family in [Family::Roles, Family::Graph] {

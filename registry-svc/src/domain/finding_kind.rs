@@ -2,7 +2,7 @@
 
 macro_rules! kinds {
     ($($kind:ident $id:literal $summary:literal;)*) => {
-        /// What a finding is about.
+        /// The kind of a finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum FindingKind {
             $(#[doc = $summary] $kind,)*

@@ -47,7 +47,7 @@ impl Document {
         })
     }
 
-    /// Returns the lines between the fences as the file has them, without a copy. Empty where [`Self::split`] finds no
+    /// Returns the lines between the fences as the file has them, without a copy. Empty if [`Self::split`] finds no
     /// frontmatter.
     #[must_use]
     pub fn header(text: &str) -> &str {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits() {
+    fn text_is_split_into_frontmatter_and_body() {
         let rows: &[(&str, Option<&str>, &str, usize)] = &[
             ("---\na: 1\n---\nbody\n", Some("\na: 1\n"), "body", 4),
             ("---\r\na: 1\r\n---\r\none\r\ntwo\r\n", Some("\na: 1\n"), "one\ntwo", 4),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_the_yaml_that_split_finds() {
+    fn header_equals_yaml_of_split() {
         for text in [
             "---\na: 1\n---\nbody\n",
             "\u{feff}---\na: 1\nb: [\n---\n---\n",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_line_of_a_pair() {
+    fn line_of_pair_is_found() {
         let document = Document::split("---\nl:\n  - name: ab\n  - {name: 'A', x: y}\n---\nname: c").unwrap();
         for (value, line) in [("ab", Some(3)), ("a", Some(4)), ("c", None)] {
             assert_eq!(document.line_of_pair("name", value), line, "{value}");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_line_of_a_key() {
+    fn line_of_key_is_found() {
         let document = Document::split("---\ndescription: x\nallow_list:\n  - tool\n---\nbody: x").unwrap();
         assert_eq!(document.line_of("description"), Some(2));
         assert_eq!(document.line_of("allow_list"), Some(3));

@@ -176,7 +176,7 @@ impl<'a> Preamble<'a> {
                     .ok_or_else(|| Self::bad(line(), &format!("{key} is not a list of \"strings\"")))
             };
             match key.as_str() {
-                "name" => findings.extend(other_name(name, &string()?, line())),
+                "name" => findings.extend(different_name(name, &string()?, line())),
                 "version" => template.version = Some(string()?),
                 "capabilities" => template.capabilities = list()?,
                 "constraints" => template.constraints = list()?,
@@ -206,10 +206,10 @@ impl<'a> Preamble<'a> {
 }
 
 /// Warns about a `name` key that differs from the file's stem. The stem is the name.
-fn other_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Finding> {
+fn different_name(name: Option<&GraphName>, written: &str, line: usize) -> Option<Finding> {
     let name = name.filter(|name| name.as_str() != written)?;
     let message = format!(
-        "name is \"{written}\", but the template is called \"{}\", as its file is",
+        "name is \"{written}\", but the template has the name of its file, \"{}\"",
         name.as_str()
     );
     Some(
@@ -234,7 +234,7 @@ mod tests {
     use crate::domain::template::EdgeManagement;
 
     #[test]
-    fn reads_a_whole_template() {
+    fn complete_graph_template_is_read() {
         let parsed = parse(
             "[template]\nname = 'orchestrator'\nversion = '1'\ncapabilities = ['edge_management_all', 'delegate']\n\
              constraints = ['log_decisions',]\n\n## Identity\n\nYou lead.\n",
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_without_a_capability_are_denied() {
+    fn tools_without_capability_are_denied() {
         let commands = ["exec_command", "write_stdin"];
         let writes = ["apply_patch", "delete_file", "write_file"];
         let both = [
@@ -322,7 +322,7 @@ mod tests {
             let parsed = parse(&format!("[template]\nversion = '1'\n{key} = ['a']\n\nx"));
             assert_eq!(
                 parsed.template.unwrap_err().to_string(),
-                format!("key \"{key}\" would restrict nothing here, and this dialect has no key that does")
+                format!("key \"{key}\" would restrict nothing here; this dialect has no equivalent key")
             );
             assert_eq!(parsed.findings[0].line, Some(3));
         }
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_preambles_work_and_warn() {
+    fn unusual_preambles_are_valid_with_warnings() {
         let name = GraphName::parse("Lead").unwrap();
         let findings = parse_named(&name, "[template]\nname = 'lead'\ncapabilites = ['a']\n\nx").findings;
         let found: Vec<_> = findings
@@ -384,7 +384,7 @@ mod tests {
                 ),
                 (
                     Some(2),
-                    "name is \"lead\", but the template is called \"Lead\", as its file is",
+                    "name is \"lead\", but the template has the name of its file, \"Lead\"",
                     Some("rename the file, or correct name")
                 ),
             ]
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_follow_from_capabilities() {
+    fn capabilities_determine_edge_management() {
         for (capabilities, edges) in [
             ("[]", EdgeManagement::None),
             ("['edge_management_all']", EdgeManagement::All),

@@ -113,7 +113,7 @@ pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findi
         }
         MAX_UNKNOWN => {
             let text = format!(
-                "unknown key \"{key}\" in {} and all that follow are ignored",
+                "unknown key \"{key}\" in {} and all later unknown keys are ignored",
                 keys.place
             );
             findings.push(Finding::warning(FindingKind::UnknownKey, line(), text));
@@ -140,7 +140,7 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
     }
     let is_near = |name: &str| {
         let typed = strsim::osa_distance(name, key);
-        typed.min(strsim::osa_distance(&squash(name), &squashed)) <= reach(name, &squashed)
+        typed.min(strsim::osa_distance(&squash(name), &squashed)) <= max_typo_distance(name, &squashed)
     };
     let near = exact.or_else(|| RESTRICTING.iter().find(|(name, _)| is_near(name)));
     near.map(|(_, restricts)| match restrictions.key(*restricts) {
@@ -155,7 +155,7 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
 /// Returns the maximum edit distance at which a key counts as a typo of a name. A transposition is one edit. For names
 /// as short as `tools`, distance 2 would match unrelated words such as `goals`; a key with the same prefix still counts
 /// as a typo.
-fn reach(name: &str, squashed: &str) -> usize {
+fn max_typo_distance(name: &str, squashed: &str) -> usize {
     let begins_alike = name.chars().next().is_some_and(|first| squashed.starts_with(first));
     if name.len() < 8 && !begins_alike { 1 } else { 2 }
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn named_unknown_keys_of_file_are_bounded() {
+    fn reported_unknown_keys_are_bounded() {
         let named = |earlier: usize, count: usize| {
             let keys: Vec<String> = (0..count).map(|number| format!("word{number}")).collect();
             let document = Document::split(&format!("---\n{}: x\n---\n", keys.join(": x\n"))).unwrap();
@@ -230,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn known_keys_are_silent() {
+    fn known_keys_cause_no_finding() {
         assert_eq!(run("model"), Ok(vec![]));
     }
 
     #[test]
-    fn harmless_unknown_keys_warn() {
+    fn harmless_unknown_keys_cause_warnings() {
         for (key, suggestion) in [
             ("color", None),
             ("name", None),

@@ -11,7 +11,7 @@ use crate::domain::{
     template::Template,
 };
 
-/// Which templates to list.
+/// The templates to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// Every agent type.
@@ -55,8 +55,8 @@ pub fn list<'catalog>(
     violations: Violations,
 ) -> Result<Vec<Listed<'catalog>>, RegistryError> {
     let mut listed = Vec::new();
-    for entry in considered(catalog, selection)? {
-        match (fit(entry), violations) {
+    for entry in selected(catalog, selection)? {
+        match (listable_template(entry), violations) {
             (Ok(template), _) => listed.push(Listed { entry, template }),
             (Err(_), Violations::Refuse) if is_all(selection) && entry.file.dialect == Dialect::Foreign => {}
             (Err(error), Violations::Refuse) => return Err(error),
@@ -66,7 +66,7 @@ pub fn list<'catalog>(
     Ok(listed)
 }
 
-/// Returns the diagnostics that belong to such a listing: all, or those of the selected template's file.
+/// Returns the diagnostics of a selection: all diagnostics, or those of the selected template's file.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn diagnostics(catalog: &Catalog, selection: &Selection) -> Result<Vec<Diagn
     match selection {
         Selection::AgentTypes | Selection::RoleTemplates => Ok(catalog.diagnostics().to_vec()),
         Selection::AgentType(_) | Selection::RoleTemplate(_) => {
-            let entries = considered(catalog, selection)?;
+            let entries = selected(catalog, selection)?;
             Ok(entries.iter().flat_map(|entry| entry.file.diagnostics()).collect())
         }
     }
@@ -88,7 +88,7 @@ const fn is_all(selection: &Selection) -> bool {
     }
 }
 
-fn considered<'catalog>(
+fn selected<'catalog>(
     catalog: &'catalog Catalog,
     selection: &Selection,
 ) -> Result<Vec<&'catalog Entry>, RegistryError> {
@@ -100,7 +100,7 @@ fn considered<'catalog>(
     })
 }
 
-fn fit(entry: &Entry) -> Result<&Arc<Template>, RegistryError> {
+fn listable_template(entry: &Entry) -> Result<&Arc<Template>, RegistryError> {
     let template = entry.template()?;
     match template.complete() {
         Ok(()) => Ok(template),
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn is_sorted_by_name() {
+    fn listing_is_sorted_by_name() {
         let listed = names(&[("b", GOOD), ("a", GOOD), ("a-c", GOOD)], None, Violations::Refuse);
         assert_eq!(listed.unwrap(), ["a", "a-c", "b"]);
     }
 
     #[test]
-    fn violation_fails_with_exact_text() {
+    fn violation_error_has_exact_text() {
         for (text, defect) in [
             ("prompt", "missing required frontmatter description"),
             ("---\ndescription: d\n---\n", "missing required default prompt block"),

@@ -31,7 +31,7 @@ impl<'de> Visitor<'de> for NameListVisitor {
     type Value = NameList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of names or a text with commas between them")
+        f.write_str("a list of names or a comma-separated text")
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NameList, E> {
@@ -85,7 +85,7 @@ pub fn clean(
             format!("an empty {key} restricts nothing"),
         );
         findings.push(finding.suggest(format!(
-            "remove {key}, or deny with `deny_list: [\"*\"]` if nothing is to be allowed"
+            "remove {key}, or deny with `deny_list: [\"*\"]` to allow no tool"
         )));
     }
     Ok(list)

@@ -33,7 +33,7 @@ pub enum Malformed {
         meant: String,
     },
     /// A key that restricts in another dialect and has no equivalent in this one.
-    #[error("key \"{key}\" would restrict nothing here, and this dialect has no key that does")]
+    #[error("key \"{key}\" would restrict nothing here; this dialect has no equivalent key")]
     UselessRestriction {
         /// The key as written.
         key: String,
@@ -90,9 +90,7 @@ pub enum Malformed {
         config: String,
     },
     /// A subagent key and a profile key in the same file.
-    #[error(
-        "model_config belongs to a subagent and \"{0}\" to a profile; which of the two the file is cannot be guessed"
-    )]
+    #[error("model_config belongs to a subagent and \"{0}\" to a profile; use the keys of one of them")]
     MixedDialects(String),
     /// A foreign agent is not TOML, or has values of the wrong types.
     #[error("invalid TOML: {0}")]
@@ -106,7 +104,7 @@ pub enum Malformed {
         expected: &'static str,
     },
     /// An unknown key that resembles a key that restricts.
-    #[error("unknown key \"{key}\"; did you mean \"{meant}\"? It restricts, so it is not ignored")]
+    #[error("unknown key \"{key}\"; did you mean \"{meant}\"? A misspelt restriction is an error")]
     MisspeltRestriction {
         /// The key as written.
         key: String,
@@ -114,7 +112,7 @@ pub enum Malformed {
         meant: String,
     },
     /// All entries of a list that restricts are blank.
-    #[error("{key} has only blank entries; remove it or name at least one")]
+    #[error("{key} has only blank entries; remove the key or add an entry")]
     BlankList {
         /// The list's key.
         key: &'static str,
@@ -136,7 +134,7 @@ pub enum Malformed {
         MAX_BYTES
     )]
     LongPersona(PersonaName),
-    /// A block whose persona is not declared.
+    /// A block of a persona that is not declared.
     #[error("invalid agent_names: missing agent_names entry for \"{0}\"")]
     UndeclaredBlock(PersonaName),
     /// A declared persona without a block.
@@ -207,9 +205,9 @@ impl Malformed {
             Self::MisplacedRestriction { meant, .. } => return Some(format!("use {meant}")),
             Self::UnterminatedFrontmatter => "close the frontmatter with a line ---",
             Self::UselessRestriction { .. } => "write the agent as a role in .codex/.agents",
-            Self::TooManyKeys { .. } => "remove the keys that no template has",
+            Self::TooManyKeys { .. } => "remove unknown keys",
             Self::NoFrontmatter => {
-                "start the file with frontmatter that has a name; files that are no agents belong elsewhere"
+                "start the file with frontmatter that has a name, or move the file if it is not an agent"
             }
             Self::InvalidPreamble(_) => "write key = value lines and end the preamble with an empty line",
             Self::MixedDialects(_) => {
@@ -218,7 +216,7 @@ impl Malformed {
             Self::MissingField("agent_type" | "description" | "model" | "color") => {
                 "a profile needs agent_type, description, model and color"
             }
-            Self::MissingRequired("name") => "name it, for example `name: reviewer`",
+            Self::MissingRequired("name") => "add a name, for example `name: reviewer`",
             Self::InvalidYaml(message) if message.contains("unknown anchor") => {
                 "quote entries that start with *, which otherwise is a YAML alias"
             }

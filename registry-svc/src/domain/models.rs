@@ -21,7 +21,7 @@ pub struct Model {
     pub efforts: Vec<Effort>,
 }
 
-/// The providers of the embedded catalogue. A template may name them where the configured catalogue names no provider.
+/// The providers of the embedded catalogue. A template may name them if the configured catalogue names no provider.
 const WELL_KNOWN: &[&str] = &["anthropic", "azure", "google", "ollama", "openai", "openrouter"];
 
 /// Returns whether the embedded catalogue has the provider.
@@ -85,7 +85,7 @@ impl ModelCatalogue {
         })
     }
 
-    /// Checks that a provider exists, where models name providers.
+    /// Checks that a provider exists. If no model names a provider, every provider is accepted.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ aliases: {best: m1}
 ";
 
     #[test]
-    fn knows_models_aliases_and_providers() {
+    fn unknown_models_and_providers_are_rejected() {
         let catalogue = ModelCatalogue::parse(TEXT).unwrap();
         assert_eq!(catalogue.alias("best"), Some("m1"));
         assert_eq!(catalogue.alias("m1"), None);
@@ -174,7 +174,7 @@ aliases: {best: m1}
     }
 
     #[test]
-    fn efforts_are_those_of_the_model_and_none() {
+    fn supported_efforts_include_none() {
         let catalogue = ModelCatalogue::parse(TEXT).unwrap();
         assert_eq!(catalogue.check_effort(" Low ", Some("m1")).unwrap(), Effort::Low);
         assert_eq!(catalogue.check_effort("none", Some("m1")).unwrap(), Effort::None);

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-/// The longest name of a template or a persona, in bytes. No request could ask for a longer one.
+/// Maximum length of the name of a template or a persona, in bytes. Requests have the same limit.
 pub const MAX_BYTES: usize = 128;
 
 /// The error for an invalid agent type.
@@ -133,7 +133,7 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The name of a persona: trimmed and lower-cased. One of a template that is used has at most [`MAX_BYTES`].
+/// The name of a persona: trimmed and lower-cased. In a valid template, it has at most [`MAX_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonaName(Arc<str>);
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_converts_to_a_name() {
+    fn any_text_converts_to_name() {
         for (text, name) in [
             ("My Notes.v2", "my-notes-v2"),
             ("é", "-"),

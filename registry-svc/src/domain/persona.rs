@@ -102,7 +102,7 @@ impl Fence {
     fn after(open: Option<Self>, line: &str) -> Option<Self> {
         let (text, quotes) = match open {
             // Inside code, list markers and deeper block quotes are text.
-            Some(fence) => (behind_quotes(line, fence.quotes), fence.quotes),
+            Some(fence) => (without_quotes(line, fence.quotes), fence.quotes),
             None => outside_containers(line),
         };
         let text = text.trim();
@@ -121,7 +121,7 @@ impl Fence {
 }
 
 /// Removes the given number of block quote markers from a line.
-fn behind_quotes(line: &str, quotes: usize) -> &str {
+fn without_quotes(line: &str, quotes: usize) -> &str {
     (0..quotes).fold(line.trim_start(), |text, _| {
         text.strip_prefix('>').map_or(text, str::trim_start)
     })

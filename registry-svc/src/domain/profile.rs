@@ -103,6 +103,8 @@ enum Spelling {
 }
 
 impl Spelling {
+    /// Returns the spelling that a file uses.
+    ///
     /// # Errors
     ///
     /// If the file has keys of both spellings.
@@ -220,7 +222,7 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
     let blocks = Blocks::split(&document.body, document.body_line, Markers::Tolerant);
     let personas = personas(persons.unwrap_or_default(), &blocks.named, spelling)
         .map_err(|error| document.locate_persona(error, spelling.person_name_key()))
-        .map_err(|error| in_words_of(spelling, error, blocks.named.is_empty()))?;
+        .map_err(|error| in_terms_of(spelling, error, blocks.named.is_empty()))?;
     let default_prompt = non_blank(Some(blocks.default));
     if default_prompt.is_none() && personas.is_empty() {
         return Err(invalid("body", "agent instructions are empty".to_owned()).at(Some(document.body_line)));
@@ -302,9 +304,9 @@ fn tools(
             let finding = Finding::warning(
                 FindingKind::EmptyList,
                 document.line_of("tools"),
-                "an empty tools allows nothing",
+                "an empty tools list allows no tool",
             );
-            findings.push(finding.suggest("remove tools to allow everything, or write `tools: []` if that is meant"));
+            findings.push(finding.suggest("remove tools to allow everything, or write `tools: []` to allow no tool"));
         }
         deny = vec!["*".to_owned()];
     }
@@ -365,7 +367,7 @@ fn check_pair(persona: &Persona, spelling: Spelling) -> Result<(), Malformed> {
 }
 
 /// Translates an error about the pairing of persons and blocks into this dialect's terms.
-fn in_words_of(spelling: Spelling, error: Located, no_blocks: bool) -> Located {
+fn in_terms_of(spelling: Spelling, error: Located, no_blocks: bool) -> Located {
     let key = spelling.persons_key();
     let (what, why) = match error.why {
         Malformed::BlocksWithoutPersonas => (key, format!("agent_name blocks require {key} metadata")),
@@ -410,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_whole_profile() {
+    fn complete_profile_is_read() {
         let text = with(
             "reasoning_effort: medium\ntools: [Read, exec_*]\ntool_denylist: apply_patch, Write\nread_only: true\n\
              agent_persons:\n  - {agent_name: Strict, description: Thorough., model: m, reasoning_effort: high}\n  \
@@ -460,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_have_three_values() {
+    fn absent_empty_and_listed_tools_differ() {
         let none: &[&str] = &[];
         let rows: &[(&str, &[&str], &[&str], usize)] = &[
             ("", none, none, 0),
@@ -496,11 +498,11 @@ mod tests {
     }
 
     #[test]
-    fn missing_fields_are_named() {
+    fn error_names_missing_field() {
         for key in ["agent_type", "description", "model", "color"] {
             let line = HEAD.lines().find(|line| line.starts_with(key)).unwrap();
             for replacement in ["", &format!("{key}:\n"), &format!("{key}: ' '\n")] {
-                // Another profile key keeps the file a profile.
+                // The other profile keys still identify the file as a profile.
                 let text = with("read_only: false\n", "x").replace(&format!("{line}\n"), replacement);
                 assert_eq!(error(&text).why, Malformed::MissingField(key), "{text}");
             }
@@ -509,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_the_rule() {
+    fn invalid_names_are_rejected() {
         let long = "a".repeat(64);
         for name in ["abc", "a-b", "0a1", "a--b", long.as_str()] {
             assert_eq!(check_name(name).unwrap().as_str(), name);
@@ -626,12 +628,12 @@ mod tests {
             ),
             (
                 with("tool_denylst: [wait]\n", "x"),
-                "unknown key \"tool_denylst\"; did you mean \"tool_denylist\"? It restricts, so it is not ignored",
+                "unknown key \"tool_denylst\"; did you mean \"tool_denylist\"? A misspelt restriction is an error",
                 Some(6),
             ),
             (
                 with("tool_denylist: ' '\n", "x"),
-                "tool_denylist has only blank entries; remove it or name at least one",
+                "tool_denylist has only blank entries; remove the key or add an entry",
                 Some(6),
             ),
             ("x".to_owned(), "missing YAML frontmatter delimited by ---", None),
@@ -679,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_profiles_work_and_warn() {
+    fn unusual_profiles_are_valid_with_warnings() {
         let (outcome, findings) = run(&with("keyword: [a]\ngrant_list: []\n", "x"));
         assert!(outcome.is_ok());
         let messages: Vec<_> = findings

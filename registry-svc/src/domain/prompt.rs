@@ -1,4 +1,4 @@
-//! The blocks of a prompt that the registry answers for: system (with the footer), role, mode.
+//! The prompt blocks that the registry provides: system (with the footer), role, mode.
 
 use std::sync::Arc;
 

@@ -22,15 +22,15 @@ use crate::domain::{
 /// The values passed on by the parent. Blank texts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its model.
+    /// The parent's model.
     pub model: Option<String>,
-    /// Its effort, unchecked.
+    /// The parent's effort, unchecked.
     pub effort: Option<String>,
-    /// Its provider.
+    /// The parent's provider.
     pub provider: Option<String>,
-    /// Its sandbox.
+    /// The parent's sandbox.
     pub sandbox: Option<Sandbox>,
-    /// Its instructions.
+    /// The parent's instructions.
     pub instructions: String,
 }
 
@@ -68,7 +68,7 @@ pub struct ResolveContext<'a> {
     pub footer: &'a str,
 }
 
-/// A template and the selected text. Empty for `default`.
+/// A template and the selected text.
 #[derive(Clone, Copy)]
 struct Role<'a> {
     entry: &'a Entry,
@@ -81,8 +81,8 @@ struct Role<'a> {
 /// # Errors
 ///
 /// Checked in this order: the template, its digest, the persona, model, provider, effort.
-pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
-    let role = find(request, around.catalog)?;
+pub fn resolve(request: &SpawnRequest, context: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
+    let role = find(request, context.catalog)?;
     let persona = role.and_then(|role| role.selected.persona());
     let template = role.map(|role| role.template);
 
@@ -91,8 +91,8 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         provider,
         endpoint,
         warnings: of_binding,
-    } = Binding::of(request, persona, template, around.models)?;
-    let effort = effort(request, persona, template, model.as_ref(), around.models)?;
+    } = Binding::of(request, persona, template, context.models)?;
+    let effort = effort(request, persona, template, model.as_ref(), context.models)?;
     let texts = Texts::of(role, &request.inherited);
     let mut warnings = role.map_or_else(Vec::new, |role| warnings(role.entry));
     warnings.extend(of_binding);
@@ -105,8 +105,8 @@ pub fn resolve(request: &SpawnRequest, around: ResolveContext<'_>) -> Result<Res
         ),
         agent_name: persona.map(|persona| persona.name.to_string()),
         description: template.and_then(|template| template.description.clone()),
-        blocks: prompt::blocks(around.texts, around.footer, &texts.block, request.mode),
-        mode_blocks: prompt::mode_blocks(around.texts),
+        blocks: prompt::blocks(context.texts, context.footer, &texts.block, request.mode),
+        mode_blocks: prompt::mode_blocks(context.texts),
         instructions: texts.instructions.to_owned(),
         instructions_mode: texts.mode,
         model,
@@ -182,7 +182,7 @@ struct Binding {
 
 impl Binding {
     /// Binds a model to its provider. A model from a template or a request determines its provider; an inherited model
-    /// keeps the parent's.
+    /// keeps the parent's provider.
     fn of(
         request: &SpawnRequest,
         persona: Option<&Persona>,
@@ -249,7 +249,7 @@ fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Optio
         return (precedence(None, None, Some(provider.clone()), None), None);
     }
     let warning = format!(
-        "provider {provider:?} of the template is unknown here, the inherited one is used; name providers in the model \
+        "provider {provider:?} of the template is unknown, so the inherited provider is used; add the provider to the model \
          catalogue"
     );
     (None, Some(warning))
@@ -459,7 +459,7 @@ Be strict.
     }
 
     #[test]
-    fn lists_of_the_role_are_kept() {
+    fn resolved_spawn_has_lists_of_role() {
         let resolved = run(&request("reviewer")).unwrap();
         assert_eq!(resolved.grant_list, ["exec_command"]);
         assert_eq!(resolved.spawn_list, ["worker"]);
@@ -529,7 +529,7 @@ Be strict.
     }
 
     #[test]
-    fn default_matches_no_digest() {
+    fn expected_digest_never_matches_default() {
         let mut request = request("default");
         request.expected_digest = Some(Digest::of(b"x"));
         let error = run(&request).unwrap_err().to_string();
@@ -605,7 +605,6 @@ aliases: {role-model: m1}
     #[test]
     fn well_known_provider_needs_no_configuration() {
         for provider in ["openai", "anthropic", "google", "openrouter", "ollama", "azure"] {
-            // As in seed 4's example.
             let yaml = format!(
                 "model_config:\n  provider: {provider}\n  model: gpt-4o\n  parameters:\n    temperature: 0.1\n"
             );
@@ -636,7 +635,7 @@ aliases: {role-model: m1}
         assert_eq!(
             chosen(resolved.provider.as_ref()),
             ("p1".to_owned(), Origin::Role),
-            "the template's word, not the catalogue's"
+            "the template's provider takes precedence over the catalogue's"
         );
         assert_eq!(resolved.endpoint.as_deref(), Some("https://e/"));
         assert_eq!(resolved.parameters["t"], "0.5");
@@ -645,7 +644,7 @@ aliases: {role-model: m1}
         let explicit = |request: &mut SpawnRequest| request.provider = Some("p3".to_owned());
         let resolved = run_subagent(yaml, models, explicit).unwrap();
         assert_eq!(chosen(resolved.provider.as_ref()), ("p3".to_owned(), Origin::Explicit));
-        assert_eq!(resolved.endpoint, None, "it is for another provider");
+        assert_eq!(resolved.endpoint, None, "the endpoint belongs to another provider");
 
         let other_model = |request: &mut SpawnRequest| request.model = Some("m3".to_owned());
         let resolved = run_subagent(yaml, models, other_model).unwrap();
@@ -663,7 +662,7 @@ aliases: {role-model: m1}
             ("parent-provider".to_owned(), Origin::Inherited)
         );
         assert_eq!(resolved.endpoint, None);
-        assert!(resolved.warnings[0].starts_with("provider \"p1\" of the template is unknown here"));
+        assert!(resolved.warnings[0].starts_with("provider \"p1\" of the template is unknown, "));
     }
 
     #[test]

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_of_all_personas_share_a_bound() {
+    fn unknown_keys_of_personas_share_limit() {
         let persona = |number: usize| format!("  - {{name: p{number}, description: d, one: 1, two: 2}}\n");
         let personas: String = (0..keys::MAX_UNKNOWN).map(persona).collect();
         let parsed = run(&format!("---\ndescription: d\nagent_names:\n{personas}---\nx"));
@@ -220,7 +220,7 @@ mod tests {
             ),
             (
                 "---\ndescription: x\nread-only: true\n---\nx",
-                "unknown key \"read-only\"; did you mean \"read_only\"? It restricts, so it is not ignored",
+                "unknown key \"read-only\"; did you mean \"read_only\"? A misspelt restriction is an error",
                 Some(3),
             ),
             (
@@ -230,7 +230,7 @@ mod tests {
             ),
             (
                 "---\nallow_list: [' ']\n---\nx",
-                "allow_list has only blank entries; remove it or name at least one",
+                "allow_list has only blank entries; remove the key or add an entry",
                 Some(2),
             ),
             (
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_templates_work_and_warn() {
+    fn unusual_templates_are_valid_with_warnings() {
         let parsed = run(
             "---\ndescription: d\ncolor: blue\nallow_list: []\nagent_names:\n  - name: a\n    \
                           description: d\n    modle: m\n---\nx\n<!-- agent_name: a -->\ny",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn listing_requirements_fail_only_listing() {
+    fn unmet_listing_requirement_fails_only_listing() {
         let rows: &[(&str, Incomplete)] = &[
             ("---\nmodel: m\n---\nx", Incomplete::Description),
             ("---\ndescription: d\n---\n", Incomplete::DefaultPrompt),

@@ -12,7 +12,7 @@ const MAX_KEYWORDS: usize = 100;
 const MAX_SHOWN: usize = 128;
 /// Maximum length of a reason, in characters.
 const MAX_REASON: usize = 1_000;
-/// Score of a text that contains all parts of a name.
+/// Points for a name whose words are all in the text.
 const NAME_WORDS: u32 = 3;
 /// Points for a name that is a substring of the text.
 const NAME_SUBSTRING: u32 = 2;
@@ -46,7 +46,7 @@ pub struct Route {
     pub agent_type: Option<String>,
     /// The reason, for display.
     pub reason: String,
-    /// The candidates with points, best first, then by name. Empty unless points decided the route.
+    /// The candidates with points, best first, then by name. Empty if the candidates were not scored.
     pub scores: Vec<Score>,
 }
 
@@ -67,14 +67,14 @@ pub struct Score {
 #[must_use]
 pub fn route(candidates: &[Candidate<'_>], question: Question<'_>) -> Route {
     if candidates.is_empty() {
-        return nowhere("No registered subagents.");
+        return no_route("No registered subagents.");
     }
     if let Some(wanted) = question.explicit.map(str::trim).filter(|wanted| !wanted.is_empty()) {
         let reason = format!("selected explicitly ('{}')", cut(wanted, MAX_SHOWN));
         return explicit(candidates, wanted, &reason);
     }
-    match used(question.text) {
-        Some("") => return nowhere("Provide an agent name after `/use`."),
+    match use_argument(question.text) {
+        Some("") => return no_route("Provide an agent name after `/use`."),
         Some(wanted) => {
             let reason = format!("requested via `/use {}`", cut(wanted, MAX_SHOWN));
             return explicit(candidates, wanted, &reason);
@@ -82,12 +82,12 @@ pub fn route(candidates: &[Candidate<'_>], question: Question<'_>) -> Route {
         None => {}
     }
     if !question.auto_route {
-        return nowhere("Auto-routing disabled.");
+        return no_route("Auto-routing disabled.");
     }
     by_score(candidates, question.text)
 }
 
-fn nowhere(reason: &str) -> Route {
+fn no_route(reason: &str) -> Route {
     Route {
         agent_type: None,
         reason: reason.to_owned(),
@@ -97,7 +97,7 @@ fn nowhere(reason: &str) -> Route {
 
 /// Returns the argument of `/use`: the text between double quotes, or else one word. The argument may be empty. Returns
 /// `None` if the text does not start with `/use`.
-fn used(text: &str) -> Option<&str> {
+fn use_argument(text: &str) -> Option<&str> {
     let rest = text.trim_start().strip_prefix("/use")?;
     if !(rest.is_empty() || rest.starts_with(|c: char| c.is_whitespace() || c == '"')) {
         return None;
@@ -114,26 +114,26 @@ fn used(text: &str) -> Option<&str> {
 fn explicit(candidates: &[Candidate<'_>], wanted: &str, reason: &str) -> Route {
     let exact = candidates.iter().find(|candidate| candidate.name == wanted);
     if let Some(candidate) = exact {
-        return to(candidate.name, reason);
+        return route_to(candidate.name, reason);
     }
     let slug = slug(wanted);
     if slug.is_empty() {
-        return nowhere(&unknown(wanted));
+        return no_route(&unknown(wanted));
     }
     let named = |candidate: &&Candidate<'_>| self::slug(candidate.name) == slug;
-    let knows = |candidate: &&Candidate<'_>| counted(candidate).any(|keyword| self::slug(keyword) == slug);
+    let knows = |candidate: &&Candidate<'_>| considered_keywords(candidate).any(|keyword| self::slug(keyword) == slug);
     let mut found: Vec<_> = candidates.iter().filter(named).collect();
     if found.is_empty() {
         found = candidates.iter().filter(knows).collect();
     }
     match found.as_slice() {
-        [] => nowhere(&unknown(wanted)),
-        [one] => to(one.name, reason),
-        several => nowhere(&tie(several.iter().map(|candidate| candidate.name))),
+        [] => no_route(&unknown(wanted)),
+        [one] => route_to(one.name, reason),
+        several => no_route(&tie(several.iter().map(|candidate| candidate.name))),
     }
 }
 
-fn to(name: &str, reason: &str) -> Route {
+fn route_to(name: &str, reason: &str) -> Route {
     Route {
         agent_type: Some(name.to_owned()),
         reason: reason.to_owned(),
@@ -194,7 +194,7 @@ fn score(candidate: &Candidate<'_>, text: &str, words: &BTreeSet<String>) -> Sco
         0
     };
     let mut seen = BTreeSet::new();
-    let keywords: Vec<String> = counted(candidate)
+    let keywords: Vec<String> = considered_keywords(candidate)
         .filter(|keyword| seen.insert(keyword.to_lowercase()))
         .filter(|keyword| all_words(keyword) || within(keyword))
         .map(str::to_owned)

@@ -45,11 +45,12 @@ impl Rules {
         if self.allowed_endpoints.iter().any(|allowed| allowed == plain(endpoint)) {
             return;
         }
-        let message = format!("endpoint \"{endpoint}\" is not used: a project's template may only name allowed ones");
+        let message =
+            format!("endpoint \"{endpoint}\" is not used: a project's template may only name allowed endpoints");
         let finding = Finding::warning(FindingKind::EndpointNotAllowed, None, message);
         parsed
             .findings
-            .push(finding.suggest("start the registry with this endpoint among its allowed_endpoints"));
+            .push(finding.suggest("start the registry with this endpoint in --allowed-endpoint"));
         Arc::make_mut(template).endpoint = None;
     }
 }

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn selects() {
+    fn selection_follows_precedence() {
         let one = "---\nagent_names: [{name: a}]\n---\n";
         let two = "---\nagent_names: [{name: a}, {name: b}]\n---\n";
         let a = "\n<!-- agent_name: a -->\nA";

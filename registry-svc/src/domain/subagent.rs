@@ -91,7 +91,7 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Result<(AgentType, Templ
         .map_err(|(key, why)| why.at(at(key)))?;
     let tools = entries("tools", "tool", frontmatter.tools).map_err(|why| why.at(at("tools")))?;
     let keywords = entries("keywords", "keyword", frontmatter.keywords).map_err(|why| why.at(at("keywords")))?;
-    advise(&tools, (&document, &shape), findings);
+    warn_about_tools(&tools, (&document, &shape), findings);
     let tools = ToolLists {
         mode: MatchMode::Literal,
         allow: tools,
@@ -147,9 +147,11 @@ struct Binding {
 }
 
 impl Binding {
+    /// Checks the keys that select a model and its provider.
+    ///
     /// # Errors
     ///
-    /// The key and its defect.
+    /// Returns the invalid key and its defect.
     fn of(model: Option<String>, config: ModelConfig) -> Result<Self, (&'static str, Malformed)> {
         let stated = |key: &'static str, value: Option<String>| match value {
             Some(text) if text.trim().is_empty() => Err((key, Malformed::BlankModelConfig(key))),
@@ -196,17 +198,17 @@ fn entries(key: &'static str, list: &'static str, raw: Option<Vec<String>>) -> R
 }
 
 /// Warns about tools that have another meaning in other dialects.
-fn advise(tools: &[String], (document, shape): (&Document, &Shape), findings: &mut Vec<Finding>) {
+fn warn_about_tools(tools: &[String], (document, shape): (&Document, &Shape), findings: &mut Vec<Finding>) {
     let line = document.line_of("tools");
     if tools.is_empty() && shape.has("tools") {
-        let finding = Finding::warning(FindingKind::EmptyList, line, "an empty tools restricts nothing");
+        let finding = Finding::warning(FindingKind::EmptyList, line, "an empty tools list restricts nothing");
         findings.push(finding.suggest("remove tools, or name at least one"));
     }
     for tool in tools.iter().filter(|tool| tool.contains(['*', '?'])) {
         let finding = Finding::warning(
             FindingKind::LiteralPattern,
             line,
-            format!("tools are literal names here; \"{tool}\" is no pattern"),
+            format!("tools are literal names here; the wildcards in \"{tool}\" have no effect"),
         );
         findings.push(finding.suggest("name each tool, or write the agent as a role in .codex/.agents"));
     }
@@ -216,7 +218,7 @@ fn advise(tools: &[String], (document, shape): (&Document, &Shape), findings: &m
 mod tests {
     use super::*;
 
-    /// The example of the seed document, whole.
+    /// A subagent with all keys.
     const SEED: &str = "---
 name: reviewer
 description: Reviews diffs for style/security issues
@@ -248,7 +250,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn reads_the_seed_example() {
+    fn complete_subagent_is_read() {
         let (outcome, findings) = run(SEED);
         assert_eq!(findings, []);
         let (name, template) = outcome.unwrap();
@@ -287,7 +289,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn names_follow_the_rule() {
+    fn invalid_names_are_rejected() {
         let (long, longer) = ("a".repeat(64), "a".repeat(65));
         for name in ["abc", "a-_", "a01", long.as_str()] {
             assert!(check_name(Some(name.to_owned())).is_ok(), "{name}");
@@ -304,7 +306,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn both_ways_to_name_a_model() {
+    fn model_is_read_from_either_key() {
         for (yaml, model) in [
             ("model: a\n", Some("a")),
             ("model_config: {model: a}\n", Some("a")),
@@ -378,17 +380,17 @@ You are a meticulous reviewer.
             ),
             (
                 "---\nname: abc\ndeny_list: [a]\n---\nx",
-                "key \"deny_list\" would restrict nothing here, and this dialect has no key that does",
+                "key \"deny_list\" would restrict nothing here; this dialect has no equivalent key",
                 Some(3),
             ),
             (
                 "---\nname: abc\ndeny-list: [a]\n---\nx",
-                "key \"deny-list\" would restrict nothing here, and this dialect has no key that does",
+                "key \"deny-list\" would restrict nothing here; this dialect has no equivalent key",
                 Some(3),
             ),
             (
                 "---\nname: abc\ntool: [a]\n---\nx",
-                "unknown key \"tool\"; did you mean \"tools\"? It restricts, so it is not ignored",
+                "unknown key \"tool\"; did you mean \"tools\"? A misspelt restriction is an error",
                 Some(3),
             ),
             (
@@ -424,7 +426,7 @@ You are a meticulous reviewer.
     }
 
     #[test]
-    fn odd_subagents_work_and_warn() {
+    fn unusual_subagents_are_valid_with_warnings() {
         let (outcome, findings) = run(&with("tools: []\nkeyword: [a]\nmodel_config: {modle: m}\n"));
         assert!(outcome.is_ok());
         let messages: Vec<_> = findings.iter().map(|finding| finding.message.as_str()).collect();
@@ -433,14 +435,14 @@ You are a meticulous reviewer.
             [
                 "unknown key \"keyword\" in the frontmatter is ignored",
                 "unknown key \"modle\" in model_config is ignored",
-                "an empty tools restricts nothing",
+                "an empty tools list restricts nothing",
             ]
         );
         let (outcome, findings) = run(&with("tools: ['git_*']\n"));
         assert_eq!(outcome.unwrap().1.tools.allow, ["git_*"]);
         assert_eq!(
             findings[0].message,
-            "tools are literal names here; \"git_*\" is no pattern"
+            "tools are literal names here; the wildcards in \"git_*\" have no effect"
         );
     }
 

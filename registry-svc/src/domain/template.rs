@@ -38,7 +38,7 @@ impl fmt::Display for Scope {
 /// The tool lists of a template. Empty lists restrict nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolLists {
-    /// How the patterns match; the dialect decides.
+    /// The match mode of the patterns, which the dialect determines.
     pub mode: MatchMode,
     /// Patterns that are allowed.
     pub allow: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Persona {
     pub prompt: String,
 }
 
-/// The requirements for listing a template; the dialect decides.
+/// The requirements for listing a template, which the dialect determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A description, of its personas too, and a default prompt.
@@ -232,7 +232,7 @@ impl Parsed {
                 if let Err(incomplete) = template.complete() {
                     findings.push(
                         Finding::error(incomplete.kind(), None, incomplete.to_string())
-                            .suggest("it can be spawned, but fails a strict listing of all agents"),
+                            .suggest("the template can be spawned, but a strict listing of all agents fails"),
                     );
                 }
                 Self {
@@ -275,7 +275,7 @@ pub struct TemplateFile {
 }
 
 impl TemplateFile {
-    /// Its findings, as diagnostics.
+    /// Returns the file's findings as diagnostics.
     pub fn diagnostics(&self) -> impl Iterator<Item = Diagnostic> {
         self.parsed.findings.iter().map(|finding| Diagnostic {
             path: self.path.clone(),

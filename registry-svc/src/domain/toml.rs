@@ -1,4 +1,4 @@
-//! The only module that knows the TOML library.
+//! The only module that uses the TOML library.
 
 use serde::de::DeserializeOwned;
 

@@ -10,7 +10,7 @@ use serde::{
     de::{DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor},
 };
 
-/// The largest YAML text, in bytes.
+/// Maximum size of a YAML text, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of `[` and `{` in a text. The library's work for each token grows with the number of open brackets.
 /// All brackets count, because only the parser can tell which are closed.
@@ -103,7 +103,7 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<(T, Shape), YamlError> {
         return Err(YamlError {
             line: None,
             message: format!(
-                "over {MAX_BRACKETS} opening brackets; write lists with - and mappings on lines of their own"
+                "over {MAX_BRACKETS} opening brackets; write lists and mappings in block style, one entry on each line"
             ),
         });
     }
@@ -121,7 +121,7 @@ fn brackets(text: &str) -> usize {
     text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count()
 }
 
-/// Returns the greatest work of [`parse`] for a text, in units of about a byte of plain YAML.
+/// Returns an upper bound for the work of [`parse`] on a text, in units of about a byte of plain YAML.
 #[must_use]
 pub fn work(text: &str) -> usize {
     /// This number of open brackets doubles the work for each byte.
@@ -164,7 +164,7 @@ impl ShapeSeed<'_> {
                 Ok(())
             }
             None => Err(E::custom(format!(
-                "aliases expand it to over {EXPANSION} times its size"
+                "aliases expand the text to over {EXPANSION} times its size"
             ))),
         }
     }

@@ -22,7 +22,7 @@ use crate::{
 
 /// Maximum size of the diagnostics on a first page, in bytes.
 pub(super) const DIAGNOSTICS_BYTES: usize = 256 * 1024;
-/// The remaining size is for agents, less a margin for the token and the revision.
+/// Maximum size of the agents on a page, in bytes. The margin is for the token and the revision.
 pub(super) const AGENTS_BYTES: usize = PAGE_BYTES - DIAGNOSTICS_BYTES - 4 * 1024;
 
 pub(super) fn list(call: &Call, request: ListAgentsRequest) -> Result<ListAgentsResponse, RegistryError> {

@@ -7,17 +7,17 @@ use crate::{
     source::bundle::Workspace,
 };
 
-/// A path.
+/// Maximum length of a path, in bytes.
 pub(super) const PATH_BYTES: usize = 4096;
-/// A name of a template, a persona or a provider.
+/// Maximum length of the name of a template, a persona or a provider, in bytes.
 pub(super) const NAME_BYTES: usize = name::MAX_BYTES;
-/// A model.
+/// Maximum length of a model's name, in bytes.
 pub(super) const MODEL_BYTES: usize = 256;
-/// A text to be routed.
+/// Maximum length of a text to be routed, in bytes.
 pub(super) const TEXT_BYTES: usize = 64 * 1024;
-/// The parent's instructions.
+/// Maximum length of the parent's instructions, in bytes.
 pub(super) const INSTRUCTIONS_BYTES: usize = 1024 * 1024;
-/// A page token; ours are shorter.
+/// Maximum length of a page token, in bytes. Tokens of this service are shorter.
 pub(super) const TOKEN_BYTES: usize = 1024;
 /// The default and maximum page size, in items.
 pub(super) const PAGE_SIZE: (usize, usize) = (500, 2_000);
@@ -26,7 +26,7 @@ fn refuse<T>(field: &'static str, message: String) -> Result<T, RegistryError> {
     Err(RegistryError::Argument { field, message })
 }
 
-/// Returns a text within its bound, without NUL.
+/// Checks that a text is within its limit and has no NUL.
 pub(super) fn text(field: &'static str, value: String, limit: usize) -> Result<String, RegistryError> {
     if value.len() > limit {
         return refuse(
@@ -57,7 +57,7 @@ pub(super) fn workspace(cwd: String, digest: String) -> Result<Workspace, Regist
     Ok(Workspace::Bundle(digest))
 }
 
-/// Returns a SHA-256.
+/// Parses a SHA-256.
 pub(super) fn digest(field: &'static str, value: &str) -> Result<Digest, RegistryError> {
     match Digest::parse(value) {
         Some(digest) => Ok(digest),
@@ -68,7 +68,7 @@ pub(super) fn digest(field: &'static str, value: &str) -> Result<Digest, Registr
     }
 }
 
-/// How many items a page has.
+/// Returns the number of items in a page.
 pub(super) fn page_size(value: i32) -> Result<usize, RegistryError> {
     let (default, largest) = PAGE_SIZE;
     match usize::try_from(value) {
@@ -87,7 +87,7 @@ pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> 
     }
 }
 
-/// Returns the scope of a file that is uploaded.
+/// Returns the scope of an uploaded file.
 pub(super) fn scope(value: i32) -> Result<Scope, RegistryError> {
     match common::Scope::try_from(value) {
         Ok(common::Scope::Project) => Ok(Scope::Project),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn bundle_digest_replaces_directories() {
+    fn bundle_digest_replaces_working_directory() {
         let of = |cwd: &str, digest: &str| workspace(cwd.to_owned(), digest.to_owned()).unwrap();
         assert_eq!(of("", ""), Workspace::Disk(None));
         assert_eq!(of("/a", ""), Workspace::Disk(Some("/a".to_owned())));

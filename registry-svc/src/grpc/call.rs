@@ -19,7 +19,7 @@ use crate::{
     source::{ObservedView, View, bundle::Workspace},
 };
 
-/// How many working directories are remembered before those without a call are removed.
+/// Number of remembered working directories above which those without a call are removed.
 const SWEEP_ABOVE: usize = 256;
 
 /// The registry's parts, and a token that fires when the caller disconnects.
@@ -38,23 +38,24 @@ impl Deref for Call {
 }
 
 impl Call {
-    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller disconnects.
+    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller
+    /// disconnects.
     pub(super) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
         self.parts.view(workspace, &self.abandoned)
     }
 
-    /// Returns the same, with a handle for changes; see [`Parts::observed_view`].
+    /// Returns the same as [`Self::view`], with a handle for changes; see [`Parts::observed_view`].
     pub(super) fn observed_view(&self, workspace: &Workspace) -> Result<ObservedView, RegistryError> {
         self.parts.observed_view(workspace, &self.abandoned)
     }
 }
 
-/// Runs `work` on a blocking thread. If the future is dropped, the work stops at the next file. `workspace` is where the
-/// call reads; `None` if it reads no templates.
+/// Runs `work` on a blocking thread. If the future is dropped, the work stops at the next file. `workspace` is the
+/// source that the call reads; `None` if it reads no templates.
 ///
 /// # Errors
 ///
-/// Those of `work`; [`RegistryError::Internal`] if it panics.
+/// Returns the errors of `work`, and [`RegistryError::Internal`] if it panics.
 pub(super) async fn run<T: Send + 'static>(
     parts: &Arc<Parts>,
     workspace: Option<&Workspace>,
@@ -146,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn call_waits_for_its_own_directory_only() {
         let parts = parts();
-        let (go_on, may_go_on) = mpsc::sync_channel::<()>(1);
+        let (proceed, may_proceed) = mpsc::sync_channel::<()>(1);
         let (started, has_started) = oneshot::channel();
         let (order, arrived) = mpsc::sync_channel(2);
         let spawn = |cwd: &'static str, work: Box<dyn FnOnce() + Send>| {
@@ -164,7 +165,7 @@ mod tests {
             "/slow",
             Box::new(move || {
                 started.send(()).unwrap();
-                may_go_on.recv().unwrap();
+                may_proceed.recv().unwrap();
                 first_order.send("first").unwrap();
             }),
         );
@@ -179,7 +180,7 @@ mod tests {
         timeout(DEADLINE, is_waiting).await.unwrap();
         let other = spawn("/other", Box::new(|| {}));
         timeout(DEADLINE, other).await.unwrap().unwrap().unwrap();
-        go_on.send(()).unwrap();
+        proceed.send(()).unwrap();
         for call in [first, second] {
             timeout(DEADLINE, call).await.unwrap().unwrap().unwrap();
         }

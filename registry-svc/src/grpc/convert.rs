@@ -16,7 +16,7 @@ use crate::domain::{
     template::{EdgeManagement, Persona, Scope, TemplateFile},
 };
 
-/// Returns an agent, as a listing shows it.
+/// Returns an agent for a listing.
 pub(super) fn agent(listed: &Listed<'_>, expanded: bool) -> registry::Agent {
     let template = listed.template;
     let brief = registry::Agent {
@@ -81,7 +81,7 @@ pub(super) fn diagnostic(diagnostic: &Diagnostic) -> registry::Diagnostic {
     }
 }
 
-/// What a spawn gets.
+/// Returns the resolved configuration of a spawn.
 pub(super) fn resolved(resolved: Resolved) -> common::ResolvedSpawn {
     let origins = resolved.origins();
     let origins = origins

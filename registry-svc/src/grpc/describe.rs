@@ -12,7 +12,7 @@ use crate::{
     grpc::{bounds, call::Call},
 };
 
-/// How many roles a request may restrict the hint to.
+/// Maximum number of roles to which a request may restrict the hint.
 pub(super) const MAX_NAMES: usize = 1_000;
 
 pub(super) fn describe(

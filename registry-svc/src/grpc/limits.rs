@@ -1,4 +1,4 @@
-//! The numbers of requests and answers, for the table of all numbers.
+//! Limits of requests and responses, for the limits reference.
 
 use svc_kit::limits::{Area, Limit};
 

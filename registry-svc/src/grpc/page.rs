@@ -10,7 +10,7 @@ use crate::{
     grpc::bounds,
 };
 
-/// The bound of one page, in bytes. A larger single item is sent alone.
+/// Maximum size of one page, in bytes. A larger single item is sent alone.
 pub(super) const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Token version. It changes with the meaning of tokens, so that tokens of another release are rejected.
@@ -65,7 +65,7 @@ impl Page {
                 continue;
             }
             let message = make(item);
-            // Its own length, its field's tag and the length's own length.
+            // 8 bytes are enough for the field's tag and the length prefix.
             bytes += message.encoded_len() + 8;
             if page.len() >= self.size || (bytes > self.bytes && !page.is_empty()) {
                 return (page, self.token(&last));
@@ -95,13 +95,13 @@ fn open(token: &str, request: &Digest) -> Result<String, RegistryError> {
     };
     if digest != request.as_str() {
         return Err(refuse(
-            "page_token belongs to another request, or what it lists has changed; start without it",
+            "page_token belongs to another request, or the listed items have changed; start without it",
         ));
     }
     Ok(after.to_owned())
 }
 
-/// Returns the first messages, at most this many bytes of them.
+/// Returns the first messages, as many as have at most `bytes` together.
 pub(super) fn within_bound<M: Message>(bytes: usize, messages: impl Iterator<Item = M>) -> Vec<M> {
     let mut left = bytes;
     let fitting = messages.map_while(|message| {

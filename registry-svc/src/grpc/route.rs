@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// How many scores an answer has.
+/// Maximum number of scores in a response.
 pub(super) const MAX_SCORES: usize = 100;
 
 pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgentResponse, RegistryError> {
@@ -50,7 +50,7 @@ pub(super) fn route(call: &Call, request: RouteAgentRequest) -> Result<RouteAgen
     Ok(RouteAgentResponse {
         agent_type: routed.agent_type.unwrap_or_default(),
         reason: routed.reason,
-        // The length of keywords is not limited.
+        // The length of keywords is not limited, so the scores could exceed the message size limit.
         scores: page::within_bound(PAGE_BYTES, scores),
     })
 }

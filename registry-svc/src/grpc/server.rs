@@ -35,21 +35,21 @@ use troupe_proto::{
 use crate::{Parts, grpc::service::RegistryService};
 
 /// The methods that carry a bundle.
-const OF_BUNDLES: &[&str] = &[
+const BUNDLE_METHODS: &[&str] = &[
     "/troupe.registry.v1.AgentRegistryService/PutWorkspace",
     "/troupe.registry.v1.AgentRegistryService/GetWorkspace",
 ];
-/// Maximum number of concurrent calls of these methods. A call lasts until its response is read or abandoned.
+/// Maximum number of concurrent calls that carry a bundle. A call lasts until its response is read or abandoned.
 const MAX_TRANSFERS: usize = 4;
-/// Maximum time until the response of such a call begins.
+/// Maximum time until the response to a call that carries a bundle begins.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
-/// The service, ready to be added to a server. Made by [`crate::Registry::service`].
+/// The service, ready to be added to a server. Created by [`crate::Registry::service`].
 #[derive(Clone, Debug)]
 pub struct RegistryServer {
     calls: MethodOverride<AgentRegistryServiceServer<RegistryService>, ResolveMethod>,
     bundles: AgentRegistryServiceServer<RegistryService>,
-    room: Arc<Semaphore>,
+    transfers: Arc<Semaphore>,
 }
 
 impl RegistryServer {
@@ -65,7 +65,7 @@ impl RegistryServer {
         Self {
             calls: MethodOverride::new(server(MAX_MESSAGE_BYTES), resolve),
             bundles: server(MAX_WORKSPACE_MESSAGE_BYTES),
-            room: Arc::new(Semaphore::new(MAX_TRANSFERS)),
+            transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
         }
     }
 }
@@ -84,10 +84,10 @@ impl Service<http::Request<Body>> for RegistryServer {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if !OF_BUNDLES.contains(&request.uri().path()) {
+        if !BUNDLE_METHODS.contains(&request.uri().path()) {
             return self.calls.call(request);
         }
-        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&self.transfers).try_acquire_owned() else {
             return Box::pin(async { Ok(busy().into_http()) });
         };
         let transfer = self.bundles.call(request);
@@ -96,7 +96,7 @@ impl Service<http::Request<Body>> for RegistryServer {
                 Ok(answer) => answer,
                 Err(_) => Ok(slow().into_http()),
             };
-            answer.map(|answer| held::hold(answer, room, TRANSFER_WITHIN))
+            answer.map(|answer| held::hold(answer, slot, TRANSFER_WITHIN))
         })
     }
 }
@@ -189,12 +189,12 @@ mod tests {
         let status = Status::from_header_map(refused.headers()).unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted);
         unread.pop();
-        let given_back = async {
-            while server.room.available_permits() == 0 {
+        let released = async {
+            while server.transfers.available_permits() == 0 {
                 yield_now().await;
             }
         };
-        timeout(Duration::from_secs(20), given_back).await.unwrap();
+        timeout(Duration::from_secs(20), released).await.unwrap();
         let answer = server.call(get(digest.as_str())).await.unwrap();
         assert!(Status::from_header_map(answer.headers()).is_none());
     }

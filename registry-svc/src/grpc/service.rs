@@ -45,15 +45,15 @@ impl RegistryService {
         let answer = match spawn::known(&self.parts, &request) {
             Some(answer) => Response::new(answer),
             None => {
-                let place = place(&request.cwd, &request.workspace_digest);
-                self.reading(place, move |call| spawn::resolve(call, request)).await?
+                let workspace = workspace_of(&request.cwd, &request.workspace_digest);
+                self.run(workspace, move |call| spawn::resolve(call, request)).await?
             }
         };
         Ok(answer.map(|answer| answer.to(&known_etag)))
     }
 
     /// Runs a call that reads templates; see [`call::run`].
-    async fn reading<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         workspace: Option<Workspace>,
         work: impl FnOnce(&Call) -> Result<T, RegistryError> + Send + 'static,
@@ -64,7 +64,7 @@ impl RegistryService {
 }
 
 /// Returns the workspace that a request reads from. `None` if its fields are invalid, which the call itself reports.
-fn place(cwd: &str, digest: &str) -> Option<Workspace> {
+fn workspace_of(cwd: &str, digest: &str) -> Option<Workspace> {
     bounds::workspace(cwd.to_owned(), digest.to_owned()).ok()
 }
 
@@ -74,11 +74,11 @@ impl AgentRegistryService for RegistryService {
 
     async fn list_agents(&self, request: Request<ListAgentsRequest>) -> Result<Response<ListAgentsResponse>, Status> {
         let request = request.into_inner();
-        let place = place(&request.cwd, &request.workspace_digest);
-        self.reading(place, move |call| agents::list(call, request)).await
+        let workspace = workspace_of(&request.cwd, &request.workspace_digest);
+        self.run(workspace, move |call| agents::list(call, request)).await
     }
 
-    /// Used by callers in this process. Network calls receive the encoded response; see [`super::server`].
+    /// Serves callers in this process. Network calls receive the encoded response; see [`super::server`].
     async fn resolve_spawn(
         &self,
         request: Request<ResolveSpawnRequest>,
@@ -86,7 +86,7 @@ impl AgentRegistryService for RegistryService {
         let encoded = self.resolve(request.into_inner()).await?.into_inner();
         ResolveSpawnResponse::decode(encoded)
             .map(Response::new)
-            .map_err(|error| Status::internal(format!("an answer of the registry is malformed: {error}")))
+            .map_err(|error| Status::internal(format!("the registry's response is malformed: {error}")))
     }
 
     async fn list_diagnostics(
@@ -94,14 +94,14 @@ impl AgentRegistryService for RegistryService {
         request: Request<ListDiagnosticsRequest>,
     ) -> Result<Response<ListDiagnosticsResponse>, Status> {
         let request = request.into_inner();
-        let place = place(&request.cwd, &request.workspace_digest);
-        self.reading(place, move |call| findings::list(call, request)).await
+        let workspace = workspace_of(&request.cwd, &request.workspace_digest);
+        self.run(workspace, move |call| findings::list(call, request)).await
     }
 
     async fn route_agent(&self, request: Request<RouteAgentRequest>) -> Result<Response<RouteAgentResponse>, Status> {
         let request = request.into_inner();
-        let place = place(&request.cwd, &request.workspace_digest);
-        self.reading(place, move |call| route::route(call, request)).await
+        let workspace = workspace_of(&request.cwd, &request.workspace_digest);
+        self.run(workspace, move |call| route::route(call, request)).await
     }
 
     async fn put_workspace(
@@ -111,8 +111,7 @@ impl AgentRegistryService for RegistryService {
         let caller = request.extensions().get::<Principal>();
         let caller = caller.map(Principal::scope_key).unwrap_or_default();
         let request = request.into_inner();
-        self.reading(None, move |call| workspace::put(call, caller, request))
-            .await
+        self.run(None, move |call| workspace::put(call, caller, request)).await
     }
 
     async fn get_workspace(
@@ -120,7 +119,7 @@ impl AgentRegistryService for RegistryService {
         request: Request<GetWorkspaceRequest>,
     ) -> Result<Response<GetWorkspaceResponse>, Status> {
         let request = request.into_inner();
-        self.reading(None, move |call| workspace::get(call, request)).await
+        self.run(None, move |call| workspace::get(call, request)).await
     }
 
     async fn watch_agents(
@@ -137,7 +136,7 @@ impl AgentRegistryService for RegistryService {
         request: Request<DescribeSpawnToolRequest>,
     ) -> Result<Response<DescribeSpawnToolResponse>, Status> {
         let request = request.into_inner();
-        let place = place(&request.cwd, &request.workspace_digest);
-        self.reading(place, move |call| describe::describe(call, request)).await
+        let workspace = workspace_of(&request.cwd, &request.workspace_digest);
+        self.run(workspace, move |call| describe::describe(call, request)).await
     }
 }

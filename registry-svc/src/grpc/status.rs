@@ -1,4 +1,4 @@
-//! Conversion of domain errors to API errors. Only this module knows codes and reasons.
+//! Conversion of domain errors to API errors. Only this module uses status codes and reasons.
 
 use std::{fmt::Display, time::Duration};
 

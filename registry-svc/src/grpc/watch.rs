@@ -138,7 +138,7 @@ impl AgentWatch {
         loop {
             let ObservedView { view, guarded } = &state;
             let catalog = &view.catalog;
-            let is_changed = sent.as_ref().is_none_or(|sent| !changes::same(sent, catalog));
+            let is_changed = sent.as_ref().is_none_or(|sent| !changes::are_equal(sent, catalog));
             if is_changed || Instant::now() >= bookmark_at {
                 self.send(outbox, sent.as_deref(), catalog, ends).await?;
                 sent = Some(Arc::clone(catalog));

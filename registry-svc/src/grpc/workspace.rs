@@ -14,7 +14,7 @@ use crate::{
     source::bundle::Upload,
 };
 
-/// `caller` scopes request ids.
+/// Stores a bundle. Request ids are unique for each `caller`.
 pub(super) fn put(
     parts: &Parts,
     caller: String,

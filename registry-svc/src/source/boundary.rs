@@ -43,8 +43,8 @@ impl Boundary {
     }
 
     /// Returns whether the hidden directory hides the path. The hidden directory is resolved each time because it may
-    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it from
-    /// the rest of the directory.
+    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it
+    /// from the rest of the directory.
     fn hides(&self, hidden: &Path, path: &Path) -> bool {
         fs::canonicalize(hidden).is_ok_and(|hidden| {
             let is_deeper = self.around.starts_with(&hidden) && self.around != hidden;
@@ -62,7 +62,7 @@ mod tests {
     fn hidden_directory_is_outside_all_boundaries_around_it() {
         let tree = TempTree::new(&[]);
         tree.link("home/data", "data");
-        // Through a link, and not created yet.
+        // The hidden directory is given by a link whose target does not exist yet.
         let hidden = HiddenDirectories::new(vec![tree.at("data")]);
         let contains = |around: &str, path: &str| Boundary::around(&tree.at(around), &hidden).contains(&tree.at(path));
         assert!(contains("home", "home/data/token"));

@@ -1,6 +1,7 @@
 //! Limits for all files of a directory or of an uploaded workspace together.
 
-/// Maximum total size in bytes. The files of a larger directory are not read at all, and a larger workspace is rejected.
+/// Maximum total size in bytes. The files of a larger directory are not read at all, and a larger workspace is
+/// rejected.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum work of parsing, in units of about a byte of YAML. Files after the file that reaches the limit are rejected.

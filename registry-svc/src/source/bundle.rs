@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// Documentation files that may lie among templates.
+/// Documentation files that a bundle may contain in addition to templates.
 const FOR_PEOPLE: &[&str] = &["readme.md", "agents.md"];
 /// Maximum number of files in a bundle.
 pub(super) const MAX_FILES: usize = 2_000;
@@ -146,10 +146,10 @@ impl Bundles {
             let mut table = self.lock();
             table.expire(now, self.bounds.idle);
             if let Some((caller, id)) = &call {
-                table.same_call(&key(caller, id), &digest, id)?;
+                table.check_request_id(&key(caller, id), &digest, id)?;
             }
             if table.touch(&digest, now).is_some() {
-                table.answered(call, &digest);
+                table.record_call(call, &digest);
                 return Ok(digest);
             }
         }
@@ -157,9 +157,9 @@ impl Bundles {
         let bytes = bundle.cost();
         let view = bundle.view(sources);
         let mut table = self.lock();
-        table.make_room(bytes, self.bounds);
+        table.evict_for(bytes, self.bounds);
         table.insert(digest.clone(), bundle.files.into(), view, bytes, now);
-        table.answered(call, &digest);
+        table.record_call(call, &digest);
         Ok(digest)
     }
 
@@ -169,7 +169,7 @@ impl Bundles {
     ///
     /// [`RegistryError::WorkspaceUnknown`] if the bundle was never uploaded or has been removed.
     pub(crate) fn view(&self, digest: &str, now: Instant) -> Result<View, RegistryError> {
-        self.used(digest, now, |cached| cached.view.clone())
+        self.use_bundle(digest, now, |cached| cached.view.clone())
     }
 
     /// Returns the files of a bundle, in order of scope and path. Counts as a use.
@@ -178,21 +178,26 @@ impl Bundles {
     ///
     /// Returns the errors of [`Self::view`].
     pub(crate) fn files(&self, digest: &str, now: Instant) -> Result<Arc<[Upload]>, RegistryError> {
-        self.used(digest, now, |cached| Arc::clone(&cached.files))
+        self.use_bundle(digest, now, |cached| Arc::clone(&cached.files))
     }
 
-    fn used<T>(&self, digest: &str, now: Instant, what: impl FnOnce(&CachedBundle) -> T) -> Result<T, RegistryError> {
+    fn use_bundle<T>(
+        &self,
+        digest: &str,
+        now: Instant,
+        read: impl FnOnce(&CachedBundle) -> T,
+    ) -> Result<T, RegistryError> {
         let known = Digest::parse(digest).and_then(|digest| {
             let mut table = self.lock();
             table.expire(now, self.bounds.idle);
-            table.touch(&digest, now).map(what)
+            table.touch(&digest, now).map(read)
         });
         known.ok_or_else(|| RegistryError::WorkspaceUnknown {
             digest: digest.to_owned(),
         })
     }
 
-    /// Code under the lock does not panic.
+    /// Locks the table. Code under the lock does not panic.
     fn lock(&self) -> MutexGuard<'_, BundleTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,7 +221,7 @@ impl BundleTable {
         }
     }
 
-    fn make_room(&mut self, bytes: usize, bounds: BundleBounds) {
+    fn evict_for(&mut self, bytes: usize, bounds: BundleBounds) {
         while self.bundles.len() >= bounds.count.max(1) || self.bytes.saturating_add(bytes) > bounds.bytes {
             let oldest = self.bundles.iter().min_by_key(|(_, cached)| cached.order);
             let Some(oldest) = oldest.map(|(digest, _)| digest.clone()) else {
@@ -255,7 +260,7 @@ impl BundleTable {
         Some(cached)
     }
 
-    fn same_call(&self, key: &str, digest: &Digest, id: &str) -> Result<(), RegistryError> {
+    fn check_request_id(&self, key: &str, digest: &Digest, id: &str) -> Result<(), RegistryError> {
         match self.calls.iter().find(|(known, _)| known == key) {
             Some((_, answered)) if answered != digest => Err(RegistryError::RequestIdReused {
                 request_id: id.to_owned(),
@@ -264,7 +269,7 @@ impl BundleTable {
         }
     }
 
-    fn answered(&mut self, call: Option<(String, &str)>, digest: &Digest) {
+    fn record_call(&mut self, call: Option<(String, &str)>, digest: &Digest) {
         let Some((caller, id)) = call else { return };
         let key = key(&caller, id);
         if self.calls.iter().any(|(known, _)| *known == key) {
@@ -282,7 +287,7 @@ impl BundleTable {
 /// # Errors
 ///
 /// Returns the errors of [`Bundles::put`].
-pub(super) fn named(files: Vec<Upload>) -> Result<(Digest, Vec<Upload>), RegistryError> {
+pub(super) fn identify(files: Vec<Upload>) -> Result<(Digest, Vec<Upload>), RegistryError> {
     let bundle = Bundle::check(files)?;
     Ok((bundle.digest(), bundle.files))
 }
@@ -342,8 +347,8 @@ impl Bundle {
         for base in bases.into_iter().rev() {
             if !base.starts_with(outer) {
                 return refuse(format!(
-                    "the project's directories {outer:?} and {base:?} do not lie on one way; upload the files of one \
-                     working directory and its parents"
+                    "the project's directories {outer:?} and {base:?} are not nested; upload the files of one working \
+                     directory and its parents"
                 ));
             }
             outer = base;
@@ -471,7 +476,7 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
     }
     if locate(file.scope, path).is_none() {
         return refuse(format!(
-            "path {path:?} is not that of a template or a footer in scope {}; leave the file out",
+            "path {path:?} is not the path of a template or a footer in scope {}; leave the file out",
             file.scope
         ));
     }
@@ -485,11 +490,11 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
     Ok(())
 }
 
-/// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. A client need not know
-/// which other programs' agents the registry imports, so all of them are accepted.
+/// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. The agents of
+/// all other programs are accepted, because a client need not know which of them the registry imports.
 fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
-    let whole = |location: &'static str, base: &str| {
+    let is_valid_base = |location: &'static str, base: &str| {
         // Only a project has several directories, and its graph templates lie at its root.
         match scope {
             Scope::Project if Family::Graph.directories(scope).contains(&location) => base.is_empty(),
@@ -500,7 +505,7 @@ fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
     };
     if name == footer::FILE
         && let Some(base) = directory.strip_suffix(footer::DIRECTORY)
-        && whole(footer::DIRECTORY, base)
+        && is_valid_base(footer::DIRECTORY, base)
     {
         return Some(BundlePath {
             base,
@@ -515,7 +520,7 @@ fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
         locations.find_map(|location| {
             let (base, below) = family.below(location, path)?;
             let fits = is_for_people || family.stem(below).is_some();
-            (fits && whole(location, base)).then_some(BundlePath { base, location, below })
+            (fits && is_valid_base(location, base)).then_some(BundlePath { base, location, below })
         })
     })
 }
@@ -594,7 +599,10 @@ mod tests {
             (path("./.codex/.agents/a.md"), "path \"./"),
             (path("a//.codex/.agents/a.md"), "path \"a//"),
             (path("a\n/.codex/.agents/a.md"), "path \"a\\n"),
-            (path("src/main.rs"), "path \"src/main.rs\" is not that of a template"),
+            (
+                path("src/main.rs"),
+                "path \"src/main.rs\" is not the path of a template",
+            ),
             (path(&long), "a path of the bundle has 4"),
             (vec![role("a", &large)], "\".codex/.agents/a.md\" has 1048577 bytes"),
             (
@@ -695,15 +703,15 @@ mod tests {
         let sources = sources();
         let start = Instant::now();
         let put = |name: &str| bundles.put(vec![role(name, "x")], None, &sources, start).unwrap();
-        let table = |digest: &Digest| bundles.view(digest.as_str(), start).is_ok();
+        let is_cached = |digest: &Digest| bundles.view(digest.as_str(), start).is_ok();
         let (one, two) = (put("one"), put("two"));
-        assert!(table(&one));
+        assert!(is_cached(&one));
         let three = put("three");
-        assert!(table(&one) && table(&three) && !table(&two));
+        assert!(is_cached(&one) && is_cached(&three) && !is_cached(&two));
     }
 
     #[test]
-    fn bytes_are_bounded_but_one_bundle_fits_in_any_case() {
+    fn bundle_over_byte_limit_is_cached_alone() {
         let bundles = Bundles::new(BundleBounds {
             bytes: 1,
             ..BundleBounds::default()

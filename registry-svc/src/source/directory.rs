@@ -1,4 +1,4 @@
-//! Reads the template files of one directory, and of the folders in it where a family has such.
+//! Reads the template files of one directory, and of its subdirectories if the family uses them.
 
 #[cfg(test)]
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,8 +59,8 @@ pub(crate) struct TemplateDirectory {
     pub(crate) boundary: Boundary,
 }
 
-/// A directory and the family that it is read as. One directory may be several locations: Codex keeps its own roles next
-/// to profiles.
+/// A directory and the family of the templates that are read from it. One directory can have several locations, because
+/// Codex keeps its own roles next to profiles.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     /// The path of the directory before links are followed.
@@ -82,8 +82,8 @@ pub(crate) struct Directories {
     levels: GuardedCache<(TemplateDirectory, Family), Level>,
     listings: StampedCache<PathBuf, Result<Listing, String>>,
     files: StampedCache<FileKey, Loaded>,
-    /// Limits the threads that parse at a time. They are admitted in order of arrival, so a large directory delays
-    /// another one by a single file.
+    /// Limits how many threads parse at the same time. They are admitted in order of arrival, so a large directory
+    /// delays another one by a single file.
     parsing: Semaphore,
     /// The number of files that were parsed.
     #[cfg(test)]
@@ -120,7 +120,7 @@ pub(super) struct Candidate {
 
 /// The current state of a file.
 #[derive(Debug)]
-struct Found<'a> {
+struct ScannedFile<'a> {
     below: &'a Path,
     path: PathBuf,
     stem: String,
@@ -151,8 +151,8 @@ impl Directories {
         }
     }
 
-    /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read again.
-    /// Once `abandoned` fires, the result is incomplete and is not cached.
+    /// Returns the templates of a directory; `None` if the directory does not exist. Unchanged files are not read
+    /// again. Once `abandoned` fires, the result is incomplete and is not cached.
     #[must_use]
     pub(crate) fn level(
         &self,
@@ -183,7 +183,7 @@ impl Directories {
 
     fn read(&self, location: &Location, scan: &mut Scan<'_>, abandoned: &CancellationToken) -> Option<Level> {
         let directory = &location.directory;
-        scan.directory(&directory.path);
+        scan.observe_entries(&directory.path);
         fs::metadata(&directory.path).ok().filter(fs::Metadata::is_dir)?;
         let mut level = Level::default();
         if !directory.boundary.contains(&directory.path) {
@@ -195,7 +195,7 @@ impl Directories {
             return Some(level);
         }
         let found = candidates(location, |folder| {
-            scan.directory(folder);
+            scan.observe_entries(folder);
             let metadata = fs::metadata(folder).ok()?;
             let stamp = Stamp::of(&metadata);
             Some(self.listings.get(folder.to_owned(), stamp, |folder| list(folder)))
@@ -206,7 +206,7 @@ impl Directories {
                 .notes
                 .push(note(&path, None, Finding::error(FindingKind::Unreadable, None, why)));
         }
-        in_order(&mut level);
+        sort_by_dialect(&mut level);
         Some(level)
     }
 
@@ -232,9 +232,9 @@ impl Directories {
             };
             let loaded = self.load(location, &stem, &path, text);
             budget.spend(loaded.work);
-            take(&loaded.claim, &mut level);
+            add_claim(&loaded.claim, &mut level);
         }
-        in_order(&mut level);
+        sort_by_dialect(&mut level);
         level
     }
 
@@ -251,9 +251,9 @@ impl Directories {
         abandoned: &CancellationToken,
         level: &mut Level,
     ) -> Result<(), (PathBuf, String)> {
-        let found = files.iter().filter_map(|file| Found::scan(location, file, scan));
-        let found: Vec<Found<'_>> = found.collect();
-        if found.iter().map(Found::bytes).sum::<u64>() > MAX_BYTES as u64 {
+        let found = files.iter().filter_map(|file| ScannedFile::scan(location, file, scan));
+        let found: Vec<ScannedFile<'_>> = found.collect();
+        if found.iter().map(ScannedFile::bytes).sum::<u64>() > MAX_BYTES as u64 {
             let why = format!("the files of the directory have over {MAX_BYTES} bytes; none of them is used");
             return Err((location.directory.path.clone(), why));
         }
@@ -267,7 +267,7 @@ impl Directories {
         Ok(())
     }
 
-    fn add_file(&self, location: &Location, file: &Found<'_>, budget: &mut WorkBudget, level: &mut Level) {
+    fn add_file(&self, location: &Location, file: &ScannedFile<'_>, budget: &mut WorkBudget, level: &mut Level) {
         let directory = &location.directory;
         let is_parsed = budget.is_left();
         let load = || {
@@ -285,12 +285,12 @@ impl Directories {
                 let key = (directory.clone(), location.family, file.below.to_owned(), is_parsed);
                 let loaded = self.files.get(key, Stamp::of(metadata), |_| load());
                 budget.spend(loaded.work);
-                take(&loaded.claim, level);
+                add_claim(&loaded.claim, level);
             }
             // Removed since the directory was listed.
             Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
             // A link that is dangling or must not be followed.
-            Err(_) => take(&load().claim, level),
+            Err(_) => add_claim(&load().claim, level),
         }
     }
 
@@ -322,7 +322,7 @@ impl Directories {
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> ScannedFile<'a> {
     /// Returns the state of a file, or `None` if it is not a template.
     fn scan(location: &Location, file: &'a Candidate, scan: &mut Scan<'_>) -> Option<Self> {
         let stem = location.family.stem(&file.below.to_string_lossy())?.into_owned();
@@ -345,20 +345,20 @@ impl<'a> Found<'a> {
 }
 
 /// Adds a parsed file to the level.
-fn take(claim: &Claim, level: &mut Level) {
+fn add_claim(claim: &Claim, level: &mut Level) {
     match claim {
         Ok(file) => level.files.push(Arc::clone(file)),
         Err(note) => level.notes.push(note.clone()),
     }
 }
 
-/// Sorts profiles before subagents. The order by path is kept otherwise.
-fn in_order(level: &mut Level) {
+/// Sorts profiles before subagents. Files of the same dialect stay in order of path.
+fn sort_by_dialect(level: &mut Level) {
     level.files.sort_by_key(|file| file.dialect);
 }
 
-/// Returns the files of a location that may be templates, in order of path. `list` reads one directory and returns `None`
-/// if the directory does not exist.
+/// Returns the files of a location that may be templates, in order of path. `list` reads one directory and returns
+/// `None` if the directory does not exist.
 ///
 /// # Errors
 ///
@@ -429,7 +429,7 @@ pub(super) fn list(directory: &Path) -> Result<Listing, String> {
     Ok(listing)
 }
 
-/// Returns whether a name is kept in a listing: it has the suffix of some family's templates.
+/// Returns whether a name has the suffix of any family's template files.
 fn is_candidate(name: &Path) -> bool {
     let endings = ["md", "toml"];
     name.extension()
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_file_keeps_the_same_value() {
+    fn unchanged_file_keeps_its_value() {
         let tree = TempTree::new(&[]);
         tree.write("a.md", PROFILE);
         let location = location(&tree.base, Scope::Project, &tree.base, Family::Agents);
@@ -551,7 +551,7 @@ mod tests {
         tree.write("b.md", "---\nname: c\n---\nx");
         assert!(
             Arc::ptr_eq(&before, &read()),
-            "the same also where the directory is looked at again"
+            "the value is kept when the directory is read again"
         );
     }
 }

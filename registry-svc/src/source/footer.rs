@@ -45,8 +45,8 @@ impl Footers {
         }
     }
 
-    /// Returns the first readable footer, and findings about unreadable ones before it. A blank footer counts and
-    /// disables the footer.
+    /// Returns the first readable footer, and findings about unreadable ones before it. A blank footer is
+    /// returned too, and disables the footer.
     #[must_use]
     pub(crate) fn find(
         &self,

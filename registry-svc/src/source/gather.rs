@@ -1,5 +1,5 @@
-//! Gathers the template files for a working directory as a bundle, for a registry on another machine. The bundle has the
-//! files that a registry on this machine would read.
+//! Gathers the template files for a working directory as a bundle, for a registry on another machine. The bundle has
+//! the files that a registry on this machine would read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,11 +68,11 @@ pub fn gather(cwd: &str, root: &Path, home: Option<&Path>) -> Result<Gathered, R
                 Scope::User | Scope::System => home.as_deref(),
             };
             if let Some(within) = base.and_then(|base| location.at.strip_prefix(base).ok()) {
-                builder.directory(&location, within);
+                builder.add_directory(&location, within);
             }
         }
     }
-    builder.footers(&project, home.as_deref(), &hidden);
+    builder.add_footers(&project, home.as_deref(), &hidden);
     builder.finish()
 }
 
@@ -86,7 +86,7 @@ struct BundleBuilder {
 
 impl BundleBuilder {
     /// Adds the templates of a location. `within` is its path in the project or the home.
-    fn directory(&mut self, location: &Location, within: &Path) {
+    fn add_directory(&mut self, location: &Location, within: &Path) {
         let TemplateDirectory { path, boundary, .. } = &location.directory;
         if !path.is_dir() || !self.seen.insert((location.at.clone(), location.family)) {
             return;
@@ -98,7 +98,7 @@ impl BundleBuilder {
             Ok(files) => {
                 for file in files {
                     if location.family.stem(&file.below.to_string_lossy()).is_some() {
-                        self.template(location, within, &file.below);
+                        self.add_template(location, within, &file.below);
                     }
                 }
             }
@@ -106,7 +106,7 @@ impl BundleBuilder {
         }
     }
 
-    fn template(&mut self, location: &Location, within: &Path, below: &Path) {
+    fn add_template(&mut self, location: &Location, within: &Path, below: &Path) {
         let TemplateDirectory { path, scope, boundary } = &location.directory;
         let path = path.join(below);
         match fs::metadata(&path) {
@@ -124,11 +124,11 @@ impl BundleBuilder {
                 UNREADABLE.to_vec()
             }
         };
-        self.files.insert((*scope, uploaded(&within.join(below))), content);
+        self.files.insert((*scope, bundle_path(&within.join(below))), content);
     }
 
     /// Adds every readable footer. The nearest one takes precedence, and an unreadable footer does not shadow others.
-    fn footers(&mut self, project: &Project, home: Option<&Path>, hidden: &HiddenDirectories) {
+    fn add_footers(&mut self, project: &Project, home: Option<&Path>, hidden: &HiddenDirectories) {
         let of_project = project
             .directories
             .iter()
@@ -141,7 +141,7 @@ impl BundleBuilder {
             }
             match read::bytes(&path, &Boundary::around(top, hidden)) {
                 Ok(content) => {
-                    self.files.insert((scope, uploaded(within)), content);
+                    self.files.insert((scope, bundle_path(within)), content);
                 }
                 Err(refused) => self.findings.push(footer::note(&path, &refused.to_string())),
             }
@@ -162,7 +162,7 @@ impl BundleBuilder {
             path,
             content: content.into(),
         };
-        let (digest, files) = bundle::named(self.files.into_iter().map(upload).collect())?;
+        let (digest, files) = bundle::identify(self.files.into_iter().map(upload).collect())?;
         Ok(Gathered {
             files,
             digest,
@@ -172,7 +172,7 @@ impl BundleBuilder {
 }
 
 /// Returns the path as used in a bundle. Bytes that are not UTF-8 are replaced, as they are in template names.
-fn uploaded(within: &Path) -> String {
+fn bundle_path(within: &Path) -> String {
     within.to_string_lossy().into_owned()
 }
 
@@ -286,7 +286,10 @@ mod tests {
         assert_eq!(gathered.files[0].content, UNREADABLE);
         let found: Vec<_> = gathered.findings.iter().map(|found| &found.finding.message).collect();
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found.iter().all(|message| message.contains("by a link")), "{found:?}");
+        assert!(
+            found.iter().all(|message| message.contains("a link leads outside")),
+            "{found:?}"
+        );
     }
 
     #[test]

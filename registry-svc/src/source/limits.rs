@@ -1,4 +1,4 @@
-//! The numbers of files and uploads, for the table of all numbers.
+//! Limits of template files and uploads, for the limits reference.
 
 use svc_kit::limits::{Area, Limit};
 

@@ -17,7 +17,7 @@ impl Default for Metrics {
         Self {
             loads: counter(
                 "troupe.catalogue.loads",
-                "Times that a catalogue was put together, at first or because a template changed",
+                "Number of times a catalogue was built, initially or because a template changed",
             ),
             templates: meter()
                 .u64_gauge("troupe.catalogue.templates")

@@ -3,7 +3,7 @@
 //!
 //! The next call after a change on disk serves the change. While the [`tracker`] guarantees that nothing changed, a
 //! call does not access the disk ([`Sources::cached_view`], which never blocks). Otherwise, the call checks the disk
-//! ([`Sources::view`], for blocking threads). If something changed or the tracker cannot guarantee the state, each
+//! ([`Sources::view_for`], for blocking threads). If something changed or the tracker cannot guarantee the state, each
 //! directory and file costs one `stat`, and content is read only from files that changed.
 
 mod boundary;
@@ -133,7 +133,7 @@ impl Sources {
     ///
     /// # Errors
     ///
-    /// The root that is not an existing directory.
+    /// Returns the root that is not an existing directory, and the error of the operating system.
     pub(crate) fn open_with(
         home: Option<PathBuf>,
         roots: &[PathBuf],
@@ -180,8 +180,8 @@ impl Sources {
         &self.texts
     }
 
-    /// Returns the templates and the footer of a working directory if the tracker can guarantee without disk access that
-    /// they are current. Never blocks.
+    /// Returns the templates and the footer of a working directory if the tracker can guarantee without disk access
+    /// that they are current. Never blocks.
     #[must_use]
     pub(crate) fn cached_view(&self, cwd: Option<&str>) -> Option<View> {
         self.guarded_view(cwd).map(|guarded| guarded.value.clone())
@@ -198,12 +198,12 @@ impl Sources {
         self.view_for(cwd, &CancellationToken::new())
     }
 
-    /// Returns the templates of a working directory, as they are on disk. Without a directory there is no project scope.
-    /// Blocks on the disk. Once `abandoned` fires, no further file is read; files read so far stay cached.
+    /// Returns the templates of a working directory, as they are on disk. Without a directory there is no project
+    /// scope. Blocks on the disk. Once `abandoned` fires, no further file is read; files read so far stay cached.
     ///
     /// # Errors
     ///
-    /// The working directory is invalid; see [`walk::project`]. [`RegistryError::Abandoned`].
+    /// If the working directory is invalid; see [`walk::project`]. [`RegistryError::Abandoned`] if `abandoned` fired.
     pub(crate) fn view_for(&self, cwd: Option<&str>, abandoned: &CancellationToken) -> Result<View, RegistryError> {
         self.observed_view(cwd, abandoned).map(|observed| observed.view)
     }
@@ -269,7 +269,7 @@ impl Sources {
     /// Returns the catalogue of these levels. Reuses the cached catalogue if the levels are unchanged.
     fn catalog(&self, key: Vec<PathBuf>, levels: Vec<Level>) -> Arc<Catalog> {
         if let Some(snapshot) = self.catalogs.load().get(&key)
-            && same(&snapshot.levels, &levels)
+            && are_same(&snapshot.levels, &levels)
         {
             return Arc::clone(&snapshot.catalog);
         }
@@ -311,8 +311,9 @@ fn families(import: &[ForeignFormat]) -> Vec<Family> {
     [Family::Roles, Family::Agents].into_iter().chain(foreign).collect()
 }
 
-/// Returns the locations that apply, in order of precedence: each directory of the project, then the user's; within one of
-/// these roles, profiles with subagents, foreign agents. The user scope's directories are never also the project's.
+/// Returns the locations that apply, in order of precedence: each directory of the project, then the home. Within each
+/// of them, roles come first, then profiles with subagents, then foreign agents. Directories of the user scope are
+/// never also directories of the project.
 fn locations(
     project: Option<&Project>,
     home: Option<&Path>,
@@ -324,7 +325,7 @@ fn locations(
         let boundary = Boundary::around(home, hidden);
         let found = families
             .iter()
-            .flat_map(|family| at(home, &boundary, Scope::User, *family));
+            .flat_map(|family| existing_locations(home, &boundary, Scope::User, *family));
         found.collect::<Vec<_>>()
     };
     let user = home.map_or_else(Vec::new, of_home);
@@ -332,7 +333,7 @@ fn locations(
     if let Some(project) = project {
         let of_project = |base: &Path, family| {
             let boundary = Boundary::around(&project.top, hidden);
-            at(base, &boundary, Scope::Project, family)
+            existing_locations(base, &boundary, Scope::Project, family)
         };
         let is_user = |location: &Location| user.iter().any(|user| user.directory.path == location.directory.path);
         for base in &project.directories {
@@ -342,11 +343,11 @@ fn locations(
         locations.extend(of_project(&project.top, Family::Graph));
     }
     locations.extend(user);
-    once(locations)
+    deduplicated(locations)
 }
 
 /// Keeps the first of several locations with the same directory. A link can make two directories identical.
-fn once(locations: Vec<Location>) -> Vec<Location> {
+fn deduplicated(locations: Vec<Location>) -> Vec<Location> {
     let is_toml = |location: &Location| location.family == Family::Foreign(ForeignFormat::Codex);
     let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
     for location in locations {
@@ -360,8 +361,8 @@ fn once(locations: Vec<Location>) -> Vec<Location> {
     kept
 }
 
-/// Returns the locations of a family below a directory that exist.
-fn at(base: &Path, boundary: &Boundary, scope: Scope, family: Family) -> Vec<Location> {
+/// Returns the existing locations of a family below a directory.
+fn existing_locations(base: &Path, boundary: &Boundary, scope: Scope, family: Family) -> Vec<Location> {
     let location = |location: &&str| {
         let at = base.join(location);
         let path = fs::canonicalize(&at).ok()?;
@@ -374,7 +375,7 @@ fn at(base: &Path, boundary: &Boundary, scope: Scope, family: Family) -> Vec<Loc
 
 /// Returns whether two lists of levels have identical files and findings. The check is cheap: files are compared by
 /// address, because the cache returns the same value for an unchanged file.
-fn same(ours: &[Level], theirs: &[Level]) -> bool {
+fn are_same(ours: &[Level], theirs: &[Level]) -> bool {
     let level = |(one, other): (&Level, &Level)| {
         one.files.len() == other.files.len()
             && one

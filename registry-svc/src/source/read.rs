@@ -19,7 +19,7 @@ use crate::{
     source::{boundary::Boundary, budget::MAX_WORK, tracker::Scan},
 };
 
-/// The largest template or footer, in bytes, as the system counts.
+/// Maximum size of a template or footer, in bytes. The type is that of file sizes.
 pub(crate) const MAX_FILE_BYTES: u64 = encoding::MAX_BYTES as u64;
 
 /// Flags for opening a file: a pipe does not block the caller, and a link is not followed.
@@ -40,12 +40,12 @@ pub(crate) enum Unreadable {
     NotAFile,
     /// The file is a link, or lies behind one, to a location outside its scope. The message omits the target, because
     /// threads receive it and must not learn the layout of the file system.
-    #[error("leads outside its project, or the home, by a link")]
+    #[error("a link leads outside the project or the home")]
     OutsideBoundary,
     /// The files before it use up the work budget of its directory.
     #[error(
-        "not read: the files before it use up the work of parsing that a directory may cause ({MAX_WORK} units of about a \
-         byte of YAML); remove or shorten files"
+        "not read: the files before it use up the parsing budget of the directory ({MAX_WORK} units of about one byte of \
+         YAML); remove or shorten files"
     )]
     Budget,
     /// The operating system returned an error.
@@ -57,7 +57,7 @@ pub(crate) enum Unreadable {
 /// of a file with several names, which can change through its other names without an event.
 pub(crate) fn metadata(path: &Path, is_link: bool, scan: &mut Scan<'_>) -> io::Result<Metadata> {
     if is_link {
-        scan.link(path);
+        scan.observe_link(path);
     }
     let metadata = fs::metadata(path)?;
     if metadata.is_file() && metadata.nlink() > 1 {
@@ -114,7 +114,7 @@ fn open_and_compare(path: &Path) -> io::Result<File> {
     if is_there && fs::canonicalize(path)? == path {
         Ok(file)
     } else {
-        Err(io::Error::other("it was replaced in the meantime"))
+        Err(io::Error::other("the file was replaced while it was opened"))
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold() {
+    fn invalid_files_are_rejected() {
         let tree = TempTree::new(&[]);
         let boundary = boundary(&tree.base);
         let largest = "x".repeat(usize::try_from(MAX_FILE_BYTES).unwrap());

@@ -32,7 +32,7 @@ pub(crate) struct SeedFile {
 pub struct SeedReport {
     /// Files that were written for the first time.
     pub written: Vec<PathBuf>,
-    /// Unedited copies that were brought to this release's text.
+    /// Unedited copies that were updated to this release's text.
     pub upgraded: Vec<PathBuf>,
     /// Edited copies of an older text. They differ from this release's text and shadow it.
     pub outdated: Vec<PathBuf>,
@@ -50,8 +50,8 @@ impl SeedReport {
             let files: Vec<_> = self.outdated.iter().map(|path| path.display().to_string()).collect();
             tracing::info!(
                 files = %files.join(", "),
-                "edited copies of embedded files are older than this release's, and hide them; a copy that is deleted \
-                 gives way to the embedded file"
+                "edited copies of embedded files are based on an older release and shadow the current embedded files; \
+                 delete a copy to use the embedded file"
             );
         }
     }
@@ -74,7 +74,7 @@ enum Existing {
     Other,
 }
 
-/// Seeds one directory. Does nothing if it holds a file of one of the names that no manifest accounts for.
+/// Seeds one directory. Does nothing if the directory has no manifest but already contains one of the files.
 pub(crate) fn seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) {
     if let Err(error) = try_seed(directory, files, report) {
         report

@@ -1,7 +1,7 @@
 use super::{temp_tree::TempTree, *};
 use crate::domain::{catalog::Entry, name::AgentType};
 
-/// A template of each dialect that is called `who` and says where it lies.
+/// Templates named `who`, one of each dialect. The body is the dialect's name.
 const ROLE: &str = "---\ndescription: d\n---\nrole";
 const PROFILE: &str = "---\nagent_type: who\ndescription: d\nmodel: m\ncolor: red\n---\nprofile";
 const SUBAGENT: &str = "---\nname: who\n---\nsubagent";
@@ -9,7 +9,8 @@ const CLAUDE: &str = "---\nname: who\ndescription: d\n---\nclaude";
 const GEMINI: &str = "---\nname: who\ndescription: d\n---\ngemini";
 const CODEX: &str = "name = 'who'\ndescription = 'd'\ndeveloper_instructions = 'codex'\n";
 
-/// One file of each, in order of precedence; profile and subagent share a directory, their files' order does not count.
+/// One file of each dialect, in order of precedence. A profile and a subagent share a directory, where the order of
+/// file names does not matter.
 const LEVEL: &[(&str, &str)] = &[
     (".codex/.agents/who.md", ROLE),
     (".codex/agents/z.md", PROFILE),
@@ -18,7 +19,8 @@ const LEVEL: &[(&str, &str)] = &[
     (".codex/agents/x.toml", CODEX),
 ];
 
-/// A workspace root with a home, and a repository in which calls start in `a/`.
+/// Creates a workspace root with a home and a repository. The directory `a/` of the repository is the working directory
+/// of most tests.
 fn tree() -> TempTree {
     TempTree::new(&["home", "repo/.git", "repo/a"])
 }
@@ -57,7 +59,7 @@ fn import() -> TemplateOptions {
 }
 
 #[test]
-fn levels_and_dialects_come_in_order() {
+fn levels_and_dialects_have_fixed_precedence() {
     let tree = tree();
     let mut expected = Vec::new();
     for base in ["repo/a", "repo", "home"] {
@@ -68,7 +70,7 @@ fn levels_and_dialects_come_in_order() {
         }
     }
     assert_eq!(who(&tree, import()), expected);
-    // Each wins where what precedes it is gone.
+    // When a file is removed, the next one takes precedence.
     for (gone, path) in expected.clone().iter().enumerate() {
         fs::remove_file(tree.at(path)).unwrap();
         assert_eq!(who(&tree, import()), expected[gone + 1..]);
@@ -94,7 +96,7 @@ fn foreign_agents_are_read_in_import_order() {
 }
 
 #[test]
-fn projects_can_be_left_out() {
+fn project_templates_can_be_disabled() {
     let tree = tree();
     tree.write("repo/.codex/agents/a.md", SUBAGENT);
     tree.write("repo/docs/templates/Own.md", "x");
@@ -139,7 +141,7 @@ fn worktree_ends_walk() {
 }
 
 #[test]
-fn repository_links_stay_inside() {
+fn links_out_of_repository_are_not_read() {
     let tree = tree();
     tree.write("home/operator.token", "secret");
     tree.write("home/private/other.md", ROLE);
@@ -167,7 +169,7 @@ fn hidden_directories_are_not_read() {
     let tree = tree();
     tree.write("home/data/operator.token", "secret");
     tree.write("home/data/other.md", ROLE);
-    // A home that is a repository is the bounds of every project in it.
+    // A home that is a repository is the boundary of every project in it.
     fs::create_dir(tree.at("home/.git")).unwrap();
     let footer = "home/.codex/collab/codex_system_footer.md";
     for link in [footer, "home/project/.codex/.agents/who.md"] {
@@ -186,7 +188,7 @@ fn hidden_directories_are_not_read() {
     assert_eq!(
         shown(Vec::new()),
         (true, true, true),
-        "links of a home lead anywhere in it"
+        "a link in the home may lead to any place in it"
     );
     assert_eq!(shown(vec![tree.at("home/data")]), (false, false, false));
 }
@@ -240,7 +242,7 @@ fn alias_bombs_do_not_hide_valid_roles() {
     let sources = sources(&tree, TemplateOptions::default());
     let cwd = tree.at("repo/a");
     let catalog = sources.view(cwd.to_str()).unwrap().catalog;
-    // Each file once.
+    // Each file is parsed once.
     assert_eq!(sources.directories.parsed(), 1_991);
     assert!(agent(&catalog, "who").unwrap().template().is_ok());
     let of_bombs = catalog
@@ -251,16 +253,16 @@ fn alias_bombs_do_not_hide_valid_roles() {
     for diagnostic in of_bombs {
         let message = &diagnostic.finding.message;
         assert!(
-            message.contains("aliases expand it to over 4 times its size"),
+            message.contains("aliases expand the text to over 4 times its size"),
             "{message}"
         );
     }
 }
 
 #[test]
-fn files_beyond_the_work_budget_are_refused_in_order() {
+fn files_over_work_budget_are_rejected_in_order() {
     let tree = tree();
-    // Of plain YAML, so large that 35 of them are over the budget.
+    // Files of plain YAML. 35 of them use up the budget.
     let large = format!("---\ndescription: {}\n---\nbody", "x".repeat(60_000));
     for number in 10..60 {
         tree.write(&format!("repo/.codex/.agents/r{number}.md"), &large);
@@ -272,11 +274,11 @@ fn files_beyond_the_work_budget_are_refused_in_order() {
         for number in 10..60 {
             let entry = agent(&catalog, &format!("r{number}")).unwrap();
             let template = entry.template().map(|_| ());
-            // A refused file keeps its name: the files that it hides may restrict less.
+            // A rejected file still holds its name, because the files that it shadows may have fewer restrictions.
             assert_eq!(template.is_ok(), number < 45, "r{number}: {template:?}");
         }
         let refused = catalog.diagnostics().iter();
-        let refused = refused.filter(|diagnostic| diagnostic.finding.message.contains("use up the work of parsing"));
+        let refused = refused.filter(|diagnostic| diagnostic.finding.message.contains("use up the parsing budget"));
         let paths: Vec<_> = refused.map(|diagnostic| diagnostic.path.clone()).collect();
         assert_eq!(paths.len(), 15, "{paths:?}");
         assert!(paths[0].ends_with("/r45.md"));
@@ -300,7 +302,7 @@ fn abandoned_call_reads_no_further_file() {
     let view = sources.view_for(cwd.to_str(), &abandoned);
     assert!(matches!(view, Err(RegistryError::Abandoned)));
     assert_eq!(sources.directories.parsed(), 0);
-    // Nothing of it is taken for the answer to another call.
+    // The incomplete result is not cached for other calls.
     let view = sources.view(cwd.to_str()).unwrap();
     assert_eq!(sources.directories.parsed(), 10);
     assert!(agent(&view.catalog, "r9").is_ok());
@@ -310,9 +312,9 @@ fn abandoned_call_reads_no_further_file() {
 mod cached_view {
     use super::*;
 
-    /// Scans, and asks at once for the cached view. Tried several times: a guard expires soon, and the
-    /// machine may be busy.
-    fn looked(sources: &Sources, cwd: Option<&str>) -> Option<(View, View)> {
+    /// Returns a scanned view and, directly after the scan, the cached view. Tries several times, because a guard
+    /// expires soon and the machine may be busy.
+    fn scanned_and_cached(sources: &Sources, cwd: Option<&str>) -> Option<(View, View)> {
         (0..10).find_map(|_| Some((sources.view(cwd).unwrap(), sources.cached_view(cwd)?)))
     }
 
@@ -325,9 +327,9 @@ mod cached_view {
         let cwd = tree.at("repo/a").display().to_string();
         for cwd in [Some(cwd.as_str()), None] {
             assert!(sources.cached_view(cwd).is_none(), "no scan yet");
-            let (looked, cached_view) = looked(&sources, cwd).unwrap();
-            assert!(Arc::ptr_eq(&looked.catalog, &cached_view.catalog));
-            assert!(Arc::ptr_eq(&looked.footer, &cached_view.footer));
+            let (scanned, cached) = scanned_and_cached(&sources, cwd).unwrap();
+            assert!(Arc::ptr_eq(&scanned.catalog, &cached.catalog));
+            assert!(Arc::ptr_eq(&scanned.footer, &cached.footer));
         }
         tree.write("repo/.codex/agents/a.md", SUBAGENT);
         assert!(sources.cached_view(Some(&cwd)).is_none());
@@ -338,15 +340,15 @@ mod cached_view {
         let tree = tree();
         tree.write("home/.codex/agents/a.md", SUBAGENT);
         let sources = sources(&tree, TemplateOptions::default());
-        assert!(looked(&sources, None).is_some());
+        assert!(scanned_and_cached(&sources, None).is_some());
         fs::hard_link(tree.at("home/.codex/agents/a.md"), tree.at("twin.md")).unwrap();
         tree.write("home/.codex/agents/b.md", ROLE);
-        assert!(looked(&sources, None).is_none());
+        assert!(scanned_and_cached(&sources, None).is_none());
     }
 }
 
 #[test]
-fn agents_in_folders_are_read_and_their_changes_seen() {
+fn agents_in_folders_are_read_and_changes_detected() {
     let tree = tree();
     let choice = || TemplateOptions {
         import: vec![ForeignFormat::OpenCode, ForeignFormat::ClaudeCode],
@@ -374,5 +376,5 @@ fn agents_in_folders_are_read_and_their_changes_seen() {
     for count in 0..=directory::MAX_FOLDERS {
         fs::create_dir_all(tree.at(&format!("repo/.opencode/agents/f{count}"))).unwrap();
     }
-    assert!(foreign().is_empty(), "none instead of an arbitrary part");
+    assert!(foreign().is_empty(), "no agents are read instead of an arbitrary part");
 }

@@ -18,8 +18,8 @@ const MAX_LINKS: u8 = 40;
 pub(crate) struct Project {
     /// The directories from the working directory to the top, nearest first. Canonical, and not empty.
     pub(crate) directories: Vec<PathBuf>,
-    /// The last of them: the repository's root, or the workspace root without a repository. No link of the project may
-    /// leave it.
+    /// The last of the directories: the repository's root, or the workspace root without a repository. No link of the
+    /// project may leave it.
     pub(crate) top: PathBuf,
 }
 
@@ -36,16 +36,16 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], mut scan: Option<&mut Scan<'
         return Err(RegistryError::CwdRelative { cwd: cwd.to_owned() });
     }
     if Path::new(cwd).components().any(|part| part == Component::ParentDir) {
-        return Err(going_up(cwd, roots));
+        return Err(parent_component_error(cwd, roots));
     }
     if let Some(scan) = &mut scan {
         scan.observe_path(Path::new(cwd));
     }
     let start = fs::canonicalize(cwd).ok().filter(|path| path.is_dir());
     let Some(start) = start else {
-        return Err(missing(cwd, roots));
+        return Err(not_found_error(cwd, roots));
     };
-    // Of nested roots, the outermost one ends the walk.
+    // If roots are nested, the walk ends at the outermost one.
     let root = roots
         .iter()
         .filter(|root| start.starts_with(root))
@@ -73,8 +73,8 @@ pub(crate) fn project(cwd: &str, roots: &[PathBuf], mut scan: Option<&mut Scan<'
 
 /// Returns the error for a path with `..`. The path is judged lexically. Resolving it would reveal whether the
 /// directories that it names outside the roots exist.
-fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
-    let is_inside = is_inside(&by_words(Path::new(cwd)), roots);
+fn parent_component_error(cwd: &str, roots: &[PathBuf]) -> RegistryError {
+    let is_inside = is_inside(&resolve_lexically(Path::new(cwd)), roots);
     let cwd = cwd.to_owned();
     if is_inside {
         RegistryError::CwdGoesUp { cwd }
@@ -85,7 +85,7 @@ fn going_up(cwd: &str, roots: &[PathBuf]) -> RegistryError {
 
 /// Returns the error for a directory that does not exist. For a path outside the roots, the error does not reveal
 /// whether the directory exists.
-fn missing(cwd: &str, roots: &[PathBuf]) -> RegistryError {
+fn not_found_error(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     let ends_inside = ends_inside(Path::new(cwd), roots, MAX_LINKS);
     let cwd = cwd.to_owned();
     if ends_inside {
@@ -108,12 +108,12 @@ fn ends_inside(path: &Path, roots: &[PathBuf], links: u8) -> bool {
     let (Some(parent), Ok(target), Some(links)) = (parent, fs::read_link(found), links.checked_sub(1)) else {
         return false;
     };
-    let target = by_words(&parent.join(target));
+    let target = resolve_lexically(&parent.join(target));
     is_inside(&target, roots) && ends_inside(&target, roots, links)
 }
 
 /// Resolves a path lexically, as if none of its components were a link.
-fn by_words(path: &Path) -> PathBuf {
+fn resolve_lexically(path: &Path) -> PathBuf {
     let mut end = PathBuf::new();
     for part in path.components() {
         match part {

@@ -1,4 +1,4 @@
-//! PutWorkspace and GetWorkspace on a real port, and the calls that read from a bundle instead of the disk.
+//! Tests of PutWorkspace and GetWorkspace on a TCP port, and of the calls that read from a bundle instead of the disk.
 
 use registry_svc::BundleBounds;
 use tonic::{Code, Status};
@@ -44,7 +44,7 @@ async fn get(site: &Site, digest: &str) -> Result<Vec<WorkspaceFile>, Status> {
     Ok(client.get_workspace(request).await?.into_inner().files)
 }
 
-/// A spawn that reads from a bundle; its directory exists on the runner's machine only.
+/// Returns a spawn that reads from a bundle. Its directory exists only on the runner's machine.
 fn spawn(digest: &str, agent_type: &str) -> ResolveSpawnRequest {
     ResolveSpawnRequest {
         cwd: "/on/another/machine".to_owned(),
@@ -64,7 +64,7 @@ fn listed(digest: &str) -> ListAgentsRequest {
 #[tokio::test]
 async fn every_read_accepts_a_bundle() {
     let site = Site::with(|config| config.auto_route = true).await;
-    // Not to be seen: with a bundle the user scope is the bundle's too.
+    // Must not be listed: with a bundle, the user scope also comes from the bundle.
     site.write("home/.codex/.agents/local.md", "---\ndescription: d\n---\nx");
     let files = vec![
         role("clerk", "root"),
@@ -247,10 +247,10 @@ async fn uploaded_bundle_can_be_read_back() {
 }
 
 #[tokio::test]
-async fn bounds_and_paths_are_checked() {
+async fn upload_limits_and_paths_are_checked() {
     let site = Site::new().await;
     let one = |scope, path| vec![file(scope, path, "x")];
-    // Each file may be so large, all of them may not.
+    // Each file is within the limit, but their total size is not.
     let text = "x".repeat(1_000_000);
     let heavy = (0..17).map(|number| role(&format!("r{number}"), &text)).collect();
     let many = (0..2_001).map(|number| role(&format!("r{number}"), "x")).collect();
@@ -262,7 +262,7 @@ async fn bounds_and_paths_are_checked() {
         ),
         (
             one(Scope::User, ".ssh/id_ed25519"),
-            "path \".ssh/id_ed25519\" is not that of a template",
+            "path \".ssh/id_ed25519\" is not the path of a template",
         ),
         (heavy, "the files of the bundle have 17000"),
         (many, "the bundle has 2001 files; at most 2000 are allowed"),
@@ -275,7 +275,7 @@ async fn bounds_and_paths_are_checked() {
         .await
         .unwrap_err();
     assert_ne!(error.code(), Code::InvalidArgument, "{error}");
-    // Every other method keeps the smaller bound.
+    // Every other method keeps the smaller limit.
     let long = ResolveSpawnRequest {
         model: "m".repeat(5 * 1024 * 1024),
         ..ResolveSpawnRequest::default()

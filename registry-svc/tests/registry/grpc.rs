@@ -1,4 +1,4 @@
-//! The real service on a real port, driven with the generated client.
+//! Tests of the gRPC service on a TCP port, with the generated client.
 
 use tonic::Code;
 use troupe_proto::{
@@ -183,7 +183,7 @@ async fn broken_template_fails_only_strict_listing() {
 }
 
 #[tokio::test]
-async fn listings_come_in_pages() {
+async fn listing_is_paginated() {
     let site = Site::new().await;
     let mut request = ListAgentsRequest {
         page_size: 4,
@@ -212,7 +212,7 @@ async fn listings_come_in_pages() {
 }
 
 #[tokio::test]
-async fn resolving_follows_the_precedence_and_names_origins() {
+async fn resolution_follows_precedence_and_returns_origins() {
     let site = Site::new().await;
     site.role("auditor", AUDITOR);
     let mut request = ResolveSpawnRequest {
@@ -277,7 +277,7 @@ async fn resolving_follows_the_precedence_and_names_origins() {
 }
 
 #[tokio::test]
-async fn default_inherits_the_parents_instructions() {
+async fn default_inherits_parent_instructions() {
     let site = Site::new().await;
     let request = ResolveSpawnRequest {
         agent_type: None,
@@ -445,9 +445,9 @@ async fn working_directories_are_checked() {
     for (cwd, code, reason, text) in rows {
         assert_fault(&list(cwd).await, code, reason, text);
     }
-    // Whether what a way leads through exists is not to be learned from its answer.
-    for way in ["../outside/../root/repo", "../none/../root/repo", "repo/a/.."] {
-        let cwd = at(way);
+    // The error must not reveal whether the directories before `..` exist.
+    for path in ["../outside/../root/repo", "../none/../root/repo", "repo/a/.."] {
+        let cwd = at(path);
         let text = format!("cwd \"{cwd}\" goes up by \"..\"; give the path that it leads to");
         assert_fault(&list(cwd).await, Code::InvalidArgument, Reason::InvalidArgument, &text);
     }
@@ -481,7 +481,7 @@ async fn unreadable_files_are_diagnosed_and_do_not_affect_others() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], ("binary.md", "not valid UTF-8 (byte 0)"));
     assert_eq!(found[1].0, "leak.md");
-    assert!(found[1].1.starts_with("leads outside "), "{}", found[1].1);
+    assert!(found[1].1.starts_with("a link leads outside "), "{}", found[1].1);
     assert_eq!(found[2].0, "no name.md");
 
     assert!(site.resolve(site.spawn("sound")).await.is_ok());
@@ -490,7 +490,7 @@ async fn unreadable_files_are_diagnosed_and_do_not_affect_others() {
 }
 
 #[tokio::test]
-async fn seeding_fills_the_user_scope_once() {
+async fn seeding_fills_user_scope_once() {
     let site = Site::seeded().await;
     assert_eq!(site.registry.seeded().written.len(), 7);
     assert_eq!(site.registry.seeded().warnings, Vec::<String>::new());

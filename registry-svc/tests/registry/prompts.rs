@@ -1,4 +1,4 @@
-//! Requirements for the shipped prompts, and a custom role created with the runbook, tested over the real service.
+//! Requirements for the embedded prompts, and the custom role of the guide, tested over gRPC.
 
 use tool_policy::{Layer, Policy};
 use troupe_proto::{
@@ -10,7 +10,7 @@ use troupe_proto::{
 
 use crate::site::Site;
 
-/// What a template has to tell: who the agent is, what it does, what it must not do, how it answers.
+/// The required sections of a prompt, in their order.
 const SECTIONS: &[&str] = &[
     "## Identity",
     "## Responsibilities",
@@ -18,7 +18,7 @@ const SECTIONS: &[&str] = &[
     "## Output style",
 ];
 
-/// The skeleton of the runbook, verbatim.
+/// The example role of `docs/add-a-role.md`, verbatim.
 const AUDITOR: &str = "\
 ---
 description: Use `auditor` for compliance checks and risk triage.
@@ -58,7 +58,7 @@ Prioritize speed and high-signal output.
 Skip low-risk edge cases unless explicitly requested.
 ";
 
-/// The shipped roles with their personas: model and effort as seed 3 recommends them.
+/// The embedded roles and their personas, with the recommended model and effort.
 const RECOMMENDED: &[(&str, &str, &str, &str)] = &[
     ("architect", "", "gpt-5.2", "high"),
     ("bug-hunter", "", "gpt-5.2", "high"),
@@ -76,7 +76,7 @@ const RECOMMENDED: &[(&str, &str, &str, &str)] = &[
     ("orchestrator", "thorough", "gpt-5.2-codex", "high"),
 ];
 
-/// The embedded templates of a name space, with everything.
+/// Returns the embedded templates of a name space with all fields.
 async fn shipped(site: &Site, namespace: Namespace) -> Vec<Agent> {
     let request = ListAgentsRequest {
         namespace: namespace.into(),
@@ -93,13 +93,13 @@ async fn shipped_role(site: &Site, name: &str) -> Agent {
     roles.into_iter().find(|role| role.agent_type == name).unwrap()
 }
 
-/// The text of a block of a resolved spawn.
+/// Returns the text of a block of a resolved spawn.
 fn block(resolved: &ResolvedSpawn, kind: BlockKind) -> &str {
     let found = resolved.blocks.iter().find(|block| block.kind() == kind);
     &found.unwrap_or_else(|| panic!("no {kind:?} block")).text
 }
 
-/// The policy of lists as a listing shows them.
+/// Returns the policy of the lists in a listing.
 fn policy(allow: &[String], deny: &[String]) -> Policy {
     let layer = Layer {
         origin: "role".to_owned(),
@@ -123,15 +123,16 @@ fn assert_sections(what: &str, prompt: &str) {
     let mut rest = prompt;
     for section in SECTIONS {
         let found = rest.split_once(section);
-        let (_, after) = found.unwrap_or_else(|| panic!("{what} has no section {section:?} in its place"));
+        let (_, after) =
+            found.unwrap_or_else(|| panic!("{what} has no section {section:?}, or has it in the wrong order"));
         let content = after.split("\n## ").next().unwrap_or_default().trim();
-        assert!(content.len() > 20, "{what} says nothing under {section:?}");
+        assert!(content.len() > 20, "{what} has too little text under {section:?}");
         rest = after;
     }
 }
 
 #[tokio::test]
-async fn embedded_prompts_have_the_required_sections() {
+async fn embedded_prompts_have_required_sections() {
     let site = Site::new().await;
     let roles = shipped(&site, Namespace::AgentType).await;
     let graphs = shipped(&site, Namespace::RoleTemplate).await;
@@ -140,7 +141,7 @@ async fn embedded_prompts_have_the_required_sections() {
         assert!(!agent.description.is_empty(), "{}", agent.agent_type);
         assert_sections(&agent.agent_type, agent.default_prompt.as_deref().unwrap());
         for persona in &agent.agent_names {
-            // A persona's text takes the place of the default prompt, so it has to be whole.
+            // A persona's text replaces the default prompt, so it must be complete.
             let what = format!("{}: {}", agent.agent_type, persona.name);
             assert!(!persona.description.is_empty(), "{what}");
             assert_sections(&what, persona.prompt.as_deref().unwrap());
@@ -308,8 +309,8 @@ async fn only_graph_orchestrator_manages_every_edge() {
     let site = Site::new().await;
     for template in shipped(&site, Namespace::RoleTemplate).await {
         let name = &template.agent_type;
-        assert!(!template.capabilities.is_empty(), "{name} declares what it can do");
-        assert!(!template.constraints.is_empty(), "{name} declares what binds it");
+        assert!(!template.capabilities.is_empty(), "{name} declares its capabilities");
+        assert!(!template.constraints.is_empty(), "{name} declares its constraints");
         assert!(template.version.is_some(), "{name}");
         let request = ResolveSpawnRequest {
             cwd: site.cwd(),
@@ -339,7 +340,7 @@ async fn only_graph_orchestrator_manages_every_edge() {
 }
 
 #[tokio::test]
-async fn graph_templates_bind_their_roles() {
+async fn graph_prompts_state_role_constraints() {
     let site = Site::new().await;
     let templates = shipped(&site, Namespace::RoleTemplate).await;
     let prompt = |name: &str| {
@@ -365,9 +366,9 @@ async fn graph_templates_bind_their_roles() {
 }
 
 #[test]
-fn guide_contains_tested_skeleton() {
+fn guide_contains_tested_example() {
     let guide = include_str!("../../../docs/add-a-role.md");
-    assert!(guide.contains(AUDITOR), "docs/add-a-role.md has another skeleton");
+    assert!(guide.contains(AUDITOR), "docs/add-a-role.md has a different example");
 }
 
 #[tokio::test]
@@ -423,7 +424,7 @@ async fn auditor_resolves_by_default_and_in_each_persona() {
         assert_eq!(resolved.instructions, text);
         assert_eq!(resolved.instructions_mode(), InstructionsMode::Replace);
         assert_eq!(block(&resolved, BlockKind::Role), text);
-        // read_only forces it, independent of the parent's sandbox.
+        // read_only forces a read-only sandbox, independent of the parent's sandbox.
         assert_eq!(resolved.sandbox(), Sandbox::ReadOnly, "{persona}");
         assert_eq!(resolved.get_origins("sandbox"), Some(ValueOrigin::Role));
         assert_eq!(resolved.warnings, Vec::<String>::new());

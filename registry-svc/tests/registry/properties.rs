@@ -21,7 +21,7 @@ use registry_svc::domain::{
 };
 use tool_policy::{CANONICAL_TOOLS, Layer, MatchMode, Policy};
 
-/// Every kind of directory.
+/// All families of directories.
 const FAMILIES: &[Family] = &[
     Family::Roles,
     Family::Agents,
@@ -33,7 +33,7 @@ const FAMILIES: &[Family] = &[
     Family::Foreign(ForeignFormat::Codex),
 ];
 
-/// Resolves a file of that family, as a project's; `None` if it is malformed or claims no name.
+/// Resolves a file of that family as a project's template. Returns `None` if the file is malformed or claims no name.
 fn resolve_file(family: Family, text: &str, inherited: Inherited) -> Option<Resolved> {
     let file = FileText {
         path: "/p/stem",
@@ -89,7 +89,7 @@ fn any_sandbox() -> impl Strategy<Value = Sandbox> {
     ]
 }
 
-/// Frontmatter out of lines that matter and lines that nearly do.
+/// Generates frontmatter from relevant lines and from lines that resemble them.
 fn any_frontmatter() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         4 => proptest::sample::select(vec![
@@ -128,7 +128,7 @@ fn any_frontmatter() -> impl Strategy<Value = String> {
     (head, proptest::collection::vec(line, 0..4)).prop_map(|(head, lines)| format!("{head}{}", lines.join("\n")))
 }
 
-/// A whole file of that family around some frontmatter.
+/// Returns a complete file of that family with this frontmatter.
 fn file_of(family: Family, yaml: &str) -> String {
     match family {
         Family::Graph => "[template]\ncapabilities = ['edge_management_all', 'spawn_nodes']\n\nprompt".to_owned(),
@@ -204,7 +204,7 @@ fn broken_template() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn resolving_never_loosens_the_sandbox(
+    fn resolution_never_loosens_sandbox(
         family in any_family(),
         yaml in any_frontmatter(),
         sandbox in any_sandbox(),
@@ -215,13 +215,13 @@ proptest! {
             if is_ours && yaml.lines().any(|line| line == "read_only: true") {
                 prop_assert_eq!(resolved.sandbox.value, Sandbox::ReadOnly);
             }
-            // No endpoint is allowed to a project here.
+            // The rules allow no endpoint for a project's template.
             prop_assert_eq!(resolved.endpoint, None);
         }
     }
 
     #[test]
-    fn resolving_never_widens_the_tools(
+    fn resolution_never_widens_tools(
         family in any_family(),
         yaml in any_frontmatter(),
         allow in any_tools(),
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn lint_finds_lines_of_the_text_and_its_fixes_end(text in broken_template()) {
+    fn lint_lines_exist_and_fixes_terminate(text in broken_template()) {
         for kind in [LintKind::Role, LintKind::CodexAgent, LintKind::Graph] {
             let known = KnownNames { roles: Some(Vec::new()), tools: Vec::new() };
             let mut fixed = text.clone();
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn line_ends_change_nothing(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: \n-]{0,100}") {
+    fn line_endings_do_not_change_result(text in "(---\n[a-z: \n]{0,60}\n---\n)?[a-z<>!: \n-]{0,100}") {
         let name = AgentType::parse("role").unwrap();
         prop_assert_eq!(role::parse(&name, &text), role::parse(&name, &text.replace('\n', "\r\n")));
     }

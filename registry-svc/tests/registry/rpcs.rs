@@ -1,4 +1,4 @@
-//! RouteAgent and DescribeSpawnTool on a real port, and what errors must not tell.
+//! Tests of RouteAgent and DescribeSpawnTool on a TCP port, and of the paths that errors must not reveal.
 
 use std::os::unix::fs::symlink;
 
@@ -13,8 +13,8 @@ use troupe_proto::{
 
 use crate::site::{Site, assert_fault};
 
-/// A role with these keywords.
-fn found_by(keywords: &str) -> String {
+/// Returns a role with these keywords.
+fn with_keywords(keywords: &str) -> String {
     format!("---\ndescription: d\nkeywords: [{keywords}]\n---\nx\n")
 }
 
@@ -44,10 +44,10 @@ fn schema(tools: &[ToolDescription], name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn texts_are_routed_by_names_and_keywords_of_the_catalogue() {
+async fn texts_are_routed_by_names_and_keywords() {
     let site = Site::with(|config| config.auto_route = true).await;
-    site.role("typist", &found_by("letters, memos"));
-    site.role("clerk", &found_by("letters"));
+    site.role("typist", &with_keywords("letters, memos"));
+    site.role("clerk", &with_keywords("letters"));
     site.role(
         "broken",
         "---\nkeywords: [letters, memos, stamps]\nread_only: yes\n---\nx",
@@ -187,7 +187,7 @@ async fn errors_do_not_reveal_paths() {
             assert!(!told.contains("own text"), "{told}");
         }
     }
-    // A directory that is refused is named as the caller named it, and nothing else is.
+    // The error about a rejected directory contains only the path from the request.
     let mut outside = site.spawn("worker");
     outside.cwd = "/".to_owned();
     let error = site.resolve(outside).await.unwrap_err();

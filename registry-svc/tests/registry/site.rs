@@ -30,12 +30,13 @@ pub(crate) fn assert_fault(status: &Status, code: Code, reason: Reason, text: &s
     assert!(status.message().starts_with(text), "{}", status.message());
 }
 
-/// A role with this prompt.
+/// Returns the text of a role with this prompt.
 pub(crate) fn plain(prompt: impl Display) -> String {
     format!("---\ndescription: d\n---\n{prompt}\n")
 }
 
-/// The files and the service. The workspace root has `home/` and the repository `repo/`, where calls start in `a/`.
+/// The files and the service. The workspace root has `home/` and the repository `repo/`, whose directory `a/` is the
+/// working directory of most calls.
 pub(crate) struct Site {
     _guard: tempfile::TempDir,
     /// The workspace root.
@@ -48,17 +49,17 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Without seeding.
+    /// Creates a site without seeding.
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// With seeding.
+    /// Creates a site with seeding.
     pub(crate) async fn seeded() -> Self {
         Self::with(|config| config.seed = true).await
     }
 
-    /// With another configuration than the default.
+    /// Creates a site with a changed configuration.
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let guard = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(guard.path()).unwrap().join("root");

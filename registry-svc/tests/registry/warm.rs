@@ -1,4 +1,4 @@
-//! A change on disk is served by the very next call, however often calls and changes take turns.
+//! The next call after a change on disk serves the change, even if calls and changes alternate many times.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -7,9 +7,9 @@ use troupe_proto::{fault::reason_of, reason::Reason, registry::v1::ResolveSpawnR
 
 use crate::site::{Site, plain};
 
-/// How many changes each test makes.
+/// Number of changes in each test.
 const ROUNDS: usize = 40;
-/// The role that changes, in the repository.
+/// Path of the role that changes, in the repository.
 const ROLE: &str = "repo/.codex/.agents/who.md";
 
 /// The instructions of the role `who`, or the reason of the error.
@@ -42,12 +42,12 @@ async fn take_turns(cwd: &str, prepare: impl FnOnce(&Site), change: impl Fn(&Sit
     }
 }
 
-/// Two things that take turns.
+/// Returns `even` in even rounds and `odd` in odd rounds.
 fn one_of<T>(round: usize, even: T, odd: T) -> T {
     if round.is_multiple_of(2) { even } else { odd }
 }
 
-/// A repository with a role of its own name.
+/// Creates a repository with the role `who`.
 fn repository(site: &Site, path: &str, prompt: &str) {
     for directory in [".git", "a"] {
         fs::create_dir_all(site.base.join(path).join(directory)).unwrap();
@@ -59,8 +59,8 @@ fn rename(site: &Site, from: &str, to: &str) {
     fs::rename(site.base.join(from), site.base.join(to)).unwrap();
 }
 
-/// Makes a link, or leads it elsewhere, at one stroke.
-fn lead(site: &Site, link: &str, target: &str) {
+/// Creates a link, or changes its target atomically.
+fn set_link(site: &Site, link: &str, target: &str) {
     let fresh = format!("{link}.new");
     symlink(target, site.base.join(&fresh)).unwrap();
     rename(site, &fresh, link);
@@ -167,7 +167,7 @@ async fn moved_link_to_cwd_is_served_at_once() {
     };
     let change = |site: &Site, round: usize| {
         let now = one_of(round, "one", "two");
-        lead(site, "link", now);
+        set_link(site, "link", now);
         Ok(now.to_owned())
     };
     take_turns("link/a", prepare, change).await;
@@ -182,7 +182,7 @@ async fn moved_link_to_template_directory_is_served_at_once() {
     };
     let change = |site: &Site, round: usize| {
         let (now, target) = one_of(round, ("one", "../one"), ("two", "../two"));
-        lead(site, "repo/.codex/.agents", target);
+        set_link(site, "repo/.codex/.agents", target);
         Ok(now.to_owned())
     };
     take_turns("repo/a", prepare, change).await;
@@ -193,11 +193,11 @@ async fn config_map_swap_is_served_at_once() {
     let prepare = |site: &Site| {
         site.write("repo/.codex/.agents/..one/who.md", &plain("one"));
         site.write("repo/.codex/.agents/..two/who.md", &plain("two"));
-        lead(site, ROLE, "..data/who.md");
+        set_link(site, ROLE, "..data/who.md");
     };
     let change = |site: &Site, round: usize| {
         let (now, target) = one_of(round, ("one", "..one"), ("two", "..two"));
-        lead(site, "repo/.codex/.agents/..data", target);
+        set_link(site, "repo/.codex/.agents/..data", target);
         Ok(now.to_owned())
     };
     take_turns("repo/a", prepare, change).await;
@@ -207,7 +207,7 @@ async fn config_map_swap_is_served_at_once() {
 async fn written_link_target_is_served_at_once() {
     let prepare = |site: &Site| {
         fs::create_dir_all(site.base.join("home/.codex/.agents")).unwrap();
-        lead(site, "home/.codex/.agents/who.md", "../../elsewhere/who.md");
+        set_link(site, "home/.codex/.agents/who.md", "../../elsewhere/who.md");
     };
     let change = |site: &Site, round: usize| {
         site.write("home/elsewhere/who.md", &plain(round));

@@ -1,4 +1,4 @@
-//! WatchAgents on a real port: files change, messages come. Timeouts guard, nothing sleeps.
+//! Tests of WatchAgents on a TCP port. Timeouts only end failing tests, and no test sleeps.
 
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
@@ -13,10 +13,10 @@ use troupe_proto::{
 
 use crate::site::{Site, assert_fault, plain};
 
-/// Much longer than anything here takes.
+/// Maximum time to wait for a message, much longer than any step takes.
 const GUARD: Duration = Duration::from_secs(30);
 
-/// Times under which only changes on disk wake a watcher.
+/// Returns limits under which only changes on disk wake a watcher.
 fn woken_only() -> WatchBounds {
     WatchBounds {
         debounce: Duration::from_millis(20),
@@ -46,7 +46,7 @@ async fn state(stream: &mut Streaming<WatchAgentsResponse>) -> WatchAgentsRespon
     next(stream).await.unwrap().expect("the stream ended")
 }
 
-/// Reads on until a state fits: a write may be seen half done.
+/// Reads states until one matches, because an incomplete write may be visible.
 async fn until(
     stream: &mut Streaming<WatchAgentsResponse>,
     fits: impl Fn(&WatchAgentsResponse) -> bool,
@@ -99,7 +99,7 @@ async fn changes_on_disk_are_sent_as_differences() {
     let third = until(&mut stream, |state| changed(state) == ["typist"]).await;
     assert_eq!(third.removed, Vec::<String>::new());
 
-    // Broken is not served any more, and says why.
+    // The malformed role is no longer served, and the state has a diagnostic about it.
     site.role("clerk", "---\nread_only: yes\n---\nx");
     let fourth = until(&mut stream, |state| state.removed == ["clerk"]).await;
     assert_eq!(fourth.diagnostics.len(), 1);
@@ -132,7 +132,7 @@ async fn change_of_link_target_wakes_watcher() {
         ..woken_only()
     };
     let site = site(bounds).await;
-    // The directory of the target is not a place of templates, so it is not watched.
+    // The target lies outside the template directories.
     let target = site.write("repo/elsewhere/linked.md", &plain("one"));
     fs::create_dir_all(site.base.join("repo/.codex/.agents")).unwrap();
     symlink(&target, site.base.join("repo/.codex/.agents/linked.md")).unwrap();

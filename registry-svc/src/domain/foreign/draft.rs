@@ -28,13 +28,13 @@ const SHOWN_CHARS: usize = 100;
 type Why = &'static str;
 
 const LOOSENS: Why = "a template cannot loosen what its parent allows";
-const NEVER_TRUSTED: Why = "what a template would start or run is never trusted";
-const LIMITS: Why = "limits come with a spawn's budget";
-const NO_PLACE: Why = "there is no such setting here";
+const NEVER_TRUSTED: Why = "a template can never start programs";
+const LIMITS: Why = "a spawn's budget sets these limits";
+const NO_SETTING: Why = "Troupe has no such setting";
 const UNKNOWN: Why = "unknown to this release";
 
 /// Keys of any format that have no equivalent. None of them restricts what an agent may do.
-const WITHOUT_PLACE: &[(&str, Why)] = &[
+const UNMAPPED_KEYS: &[(&str, Why)] = &[
     ("hooks", NEVER_TRUSTED),
     ("mcpServers", NEVER_TRUSTED),
     ("mcp_servers", NEVER_TRUSTED),
@@ -45,29 +45,29 @@ const WITHOUT_PLACE: &[(&str, Why)] = &[
     ("timeout_mins", LIMITS),
     ("steps", LIMITS),
     ("maxSteps", LIMITS),
-    ("color", NO_PLACE),
-    ("skills", NO_PLACE),
-    ("memory", NO_PLACE),
-    ("background", NO_PLACE),
-    ("isolation", NO_PLACE),
-    ("initialPrompt", NO_PLACE),
-    ("mode", NO_PLACE),
-    ("hidden", NO_PLACE),
-    ("disable", NO_PLACE),
-    ("prompt", "the prompt is the text behind the frontmatter"),
-    ("display_name", NO_PLACE),
-    ("kind", NO_PLACE),
-    ("target", NO_PLACE),
-    ("user-invocable", NO_PLACE),
-    ("user-invokable", NO_PLACE),
-    ("disable-model-invocation", NO_PLACE),
-    ("infer", NO_PLACE),
-    ("argument-hint", NO_PLACE),
-    ("handoffs", NO_PLACE),
-    ("metadata", NO_PLACE),
-    ("nickname_candidates", NO_PLACE),
-    ("model_reasoning_summary", NO_PLACE),
-    ("model_verbosity", NO_PLACE),
+    ("color", NO_SETTING),
+    ("skills", NO_SETTING),
+    ("memory", NO_SETTING),
+    ("background", NO_SETTING),
+    ("isolation", NO_SETTING),
+    ("initialPrompt", NO_SETTING),
+    ("mode", NO_SETTING),
+    ("hidden", NO_SETTING),
+    ("disable", NO_SETTING),
+    ("prompt", "the prompt is the text after the frontmatter"),
+    ("display_name", NO_SETTING),
+    ("kind", NO_SETTING),
+    ("target", NO_SETTING),
+    ("user-invocable", NO_SETTING),
+    ("user-invokable", NO_SETTING),
+    ("disable-model-invocation", NO_SETTING),
+    ("infer", NO_SETTING),
+    ("argument-hint", NO_SETTING),
+    ("handoffs", NO_SETTING),
+    ("metadata", NO_SETTING),
+    ("nickname_candidates", NO_SETTING),
+    ("model_reasoning_summary", NO_SETTING),
+    ("model_verbosity", NO_SETTING),
 ];
 
 /// The template built so far.
@@ -75,16 +75,16 @@ const WITHOUT_PLACE: &[(&str, Why)] = &[
 pub(super) struct ImportDraft {
     format: ForeignFormat,
     template: Template,
-    /// `None`: everything.
+    /// The allowed tool patterns. `None`: every tool is allowed.
     allow: Option<BTreeSet<String>>,
     deny: Vec<String>,
-    /// `None`: any.
+    /// The agents that may be spawned. `None`: any agent.
     spawn: Option<BTreeSet<String>>,
 }
 
 impl ImportDraft {
     pub(super) fn new(format: ForeignFormat, body: String) -> Self {
-        // Copilot ignores case.
+        // Copilot ignores the case of tool names.
         let mode = match format {
             ForeignFormat::Copilot => MatchMode::GlobIgnoreCase,
             ForeignFormat::ClaudeCode | ForeignFormat::OpenCode | ForeignFormat::Gemini | ForeignFormat::Codex => {
@@ -104,12 +104,12 @@ impl ImportDraft {
     }
 
     /// Maps a key to its Troupe equivalent, or reports that there is no equivalent.
-    pub(super) fn place(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
+    pub(super) fn map(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<(), Located> {
         use ForeignFormat::{ClaudeCode, Codex, Copilot, Gemini, OpenCode};
 
         let why = match (self.format, field.key.as_str()) {
             (ClaudeCode | Gemini | Codex, "name") => None,
-            (OpenCode | Copilot, "name") => Some("the file's name is the agent's"),
+            (OpenCode | Copilot, "name") => Some("the file name is the agent's name"),
             (_, "description") => {
                 self.template.description = non_blank(Some(field.text()?.to_owned()));
                 None
@@ -156,7 +156,7 @@ impl ImportDraft {
                 self.extension(field, findings)?;
                 None
             }
-            (_, key) => Some(self.without_place(key, field)?),
+            (_, key) => Some(self.unmapped_reason(key, field)?),
         };
         findings.extend(why.map(|why| unmapped(field, &field.value, why)));
         Ok(())
@@ -188,7 +188,7 @@ impl ImportDraft {
 
     fn model(&mut self, field: &Field) -> Result<Option<Why>, Located> {
         if field.value.is_array() {
-            return Ok(Some("several models cannot be tried in turn"));
+            return Ok(Some("a list of models is not supported"));
         }
         if field.value.is_null() {
             return Ok(None);
@@ -210,9 +210,9 @@ impl ImportDraft {
             other => Effort::parse(other),
         };
         match (text, self.template.effort) {
-            ("max", _) => Some("the highest effort here is xhigh, which is taken"),
+            ("max", _) => Some("the highest effort in Troupe is xhigh, which is used instead"),
             (_, Some(_)) => None,
-            (_, None) => Some("no such effort here: none, minimal, low, medium, high, xhigh"),
+            (_, None) => Some("unknown effort; expected none, minimal, low, medium, high or xhigh"),
         }
     }
 
@@ -289,7 +289,7 @@ impl ImportDraft {
     /// Reads a permission setting. Tools that are set to anything other than `allow` are denied, because this format's
     /// interactive prompts have no equivalent here.
     fn permission(&mut self, field: &Field, findings: &mut Vec<Finding>) -> Result<Option<Why>, Located> {
-        const ASKS: Why = "it cannot be asked for, or denied in part, here; the whole tool is denied";
+        const ASKS: Why = "Troupe can neither ask for a tool nor deny a part of it; the whole tool is denied";
         if let Some(text) = field.value.as_str() {
             if text == "allow" {
                 return Ok(Some(LOOSENS));
@@ -317,7 +317,7 @@ impl ImportDraft {
                 Ok(name) => {
                     names.insert(name.to_string());
                 }
-                Err(_) => findings.push(unmapped(field, &Value::String(agent), "it is no agent_type")),
+                Err(_) => findings.push(unmapped(field, &Value::String(agent), "it is not an agent_type")),
             }
         }
         only(&mut self.spawn, names);
@@ -356,8 +356,8 @@ impl ImportDraft {
     ///
     /// If the key restricts in another dialect, or resembles a key that restricts in this one. A typo must not make an
     /// agent less restricted.
-    fn without_place(&self, key: &str, field: &Field) -> Result<Why, Located> {
-        if let Some((_, why)) = WITHOUT_PLACE.iter().find(|(name, _)| *name == key) {
+    fn unmapped_reason(&self, key: &str, field: &Field) -> Result<Why, Located> {
+        if let Some((_, why)) = UNMAPPED_KEYS.iter().find(|(name, _)| *name == key) {
             return Ok(*why);
         }
         match keys::restriction(key, restrictions(self.format)) {
@@ -386,7 +386,7 @@ fn blank(key: &'static str, field: &Field) -> Located {
     Malformed::BlankList { key }.at(field.line)
 }
 
-/// Intersects the allowed names with `now`. `None` means that every name was allowed until now.
+/// Intersects the allowed names with `now`. If `allowed` is `None`, every name was allowed before.
 fn only(allowed: &mut Option<BTreeSet<String>>, now: BTreeSet<String>) {
     match allowed {
         Some(earlier) => earlier.retain(|name| now.contains(name)),

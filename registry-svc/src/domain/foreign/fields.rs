@@ -48,7 +48,7 @@ impl Field {
                 .collect::<Option<_>>()
                 .ok_or_else(|| self.wrong("a list of texts"))?,
             Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                return Err(self.wrong("a list of texts, or a text with commas between them"));
+                return Err(self.wrong("a list of texts or a comma-separated text"));
             }
         };
         let trimmed = entries.iter().map(|entry| entry.trim().to_owned());

@@ -135,7 +135,7 @@ pub fn read(format: ForeignFormat, stem: &str, text: &str) -> Result<(AgentType,
         Ok(fields) => fields,
         Err(located) => return Ok(malformed(salvage(format, stem, text), located)),
     };
-    if let Some(finding) = not_for_us(&fields) {
+    if let Some(finding) = unsupported(&fields) {
         return Err(finding);
     }
     let name = match name(format, stem, &fields) {
@@ -174,7 +174,8 @@ fn toml_name(key: &str, text: &str) -> Option<AgentType> {
     agents::name_in(value)
 }
 
-fn not_for_us(fields: &Fields) -> Option<Finding> {
+/// Returns the finding about an agent that is disabled or that only its own program can run.
+fn unsupported(fields: &Fields) -> Option<Finding> {
     let is = |key: &str, value: &str| fields.get(key).is_some_and(|field| field.value == *value);
     if fields.get("disable").is_some_and(|field| field.value == true) {
         return Some(Finding::warning(
@@ -204,7 +205,7 @@ fn name(format: ForeignFormat, stem: &str, fields: &Fields) -> Result<AgentType,
     AgentType::parse(written).map_err(|_| {
         Malformed::Invalid {
             what: "name",
-            why: format!("\"{written}\" is no agent_type; use at most {MAX_BYTES} letters, digits, - and _"),
+            why: format!("\"{written}\" is not an agent_type; use at most {MAX_BYTES} letters, digits, - and _"),
         }
         .at(line)
     })
@@ -218,7 +219,7 @@ fn template(
 ) -> Result<Template, Located> {
     let mut draft = ImportDraft::new(format, fields.body.clone());
     for field in &fields.entries {
-        draft.place(field, findings)?;
+        draft.map(field, findings)?;
     }
     Ok(draft.finish(name)?)
 }

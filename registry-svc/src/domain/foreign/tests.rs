@@ -20,7 +20,7 @@ fn reported(findings: &[Finding]) -> Vec<(Option<usize>, &str)> {
 }
 
 #[test]
-fn written_formats_are_read_back() {
+fn format_names_round_trip() {
     for format in ForeignFormat::ALL {
         assert_eq!(
             ForeignFormat::parse(&format!(" {} ", format.as_str().to_uppercase())),
@@ -53,7 +53,7 @@ fn file_with_too_many_keys_is_not_an_agent() {
 }
 
 #[test]
-fn toml_without_prompt_has_the_bound_of_yaml() {
+fn toml_outside_prompt_is_bounded() {
     let large = "x".repeat(yaml::MAX_BYTES);
     let agent = |prompt: &str, memory: &str| {
         let text = format!("description = 'd'\n{PROMPT} = '{prompt}'\nmemory = '{memory}'\n");
@@ -127,7 +127,7 @@ Review.
     );
     assert_eq!(
         reported[3].1,
-        "unmapped mcpServers = {\"db\":{\"command\":\"evil\"}}: what a template would start or run is never trusted"
+        "unmapped mcpServers = {\"db\":{\"command\":\"evil\"}}: a template can never start programs"
     );
     assert!(
         parsed
@@ -138,7 +138,7 @@ Review.
 }
 
 #[test]
-fn tools_have_three_values() {
+fn absent_empty_and_listed_tools_differ() {
     let none: &[&str] = &[];
     let rows: &[(&str, &[&str], &[&str])] = &[
         ("", none, none),
@@ -233,7 +233,7 @@ Plan.
 }
 
 #[test]
-fn last_matching_switch_counts() {
+fn last_matching_switch_wins() {
     let none: &[&str] = &[];
     let rows: &[(&str, &[&str], &[&str])] = &[
         ("tools: {'*': false, read: true}\n", &["read_file"], none),
@@ -343,13 +343,13 @@ fn malformed_agent_errors_have_reason_and_line() {
         (
             ForeignFormat::Gemini,
             "---\nname: not a name\n---\nx",
-            "invalid name: \"not a name\" is no agent_type; use at most 128 letters, digits, - and _",
+            "invalid name: \"not a name\" is not an agent_type; use at most 128 letters, digits, - and _",
             Some(2),
         ),
         (
             ForeignFormat::ClaudeCode,
             "---\nname: a\ntools: {Read: true}\n---\nx",
-            "tools is not a list of texts, or a text with commas between them",
+            "tools is not a list of texts or a comma-separated text",
             Some(3),
         ),
         (
@@ -361,13 +361,13 @@ fn malformed_agent_errors_have_reason_and_line() {
         (
             ForeignFormat::ClaudeCode,
             "---\nname: a\ndisalowedTools: Bash\n---\nx",
-            "unknown key \"disalowedTools\"; did you mean \"disallowedTools\"? It restricts, so it is not ignored",
+            "unknown key \"disalowedTools\"; did you mean \"disallowedTools\"? A misspelt restriction is an error",
             Some(3),
         ),
         (
             ForeignFormat::Gemini,
             "---\nname: a\ndisallowed_tools: [x]\n---\nx",
-            "key \"disallowed_tools\" would restrict nothing here, and this dialect has no key that does",
+            "key \"disallowed_tools\" would restrict nothing here; this dialect has no equivalent key",
             Some(3),
         ),
         (
@@ -379,7 +379,7 @@ fn malformed_agent_errors_have_reason_and_line() {
         (
             ForeignFormat::ClaudeCode,
             "---\nname: a\nspawn_list: [' ']\n---\nx",
-            "spawn_list has only blank entries; remove it or name at least one",
+            "spawn_list has only blank entries; remove the key or add an entry",
             Some(3),
         ),
     ];
@@ -435,7 +435,7 @@ fn malformed_foreign_agent_keeps_its_declared_name() {
 }
 
 #[test]
-fn agent_for_one_program_only_claims_no_name() {
+fn disabled_or_remote_agent_claims_no_name() {
     for (format, yaml) in [
         (ForeignFormat::OpenCode, "disable: true"),
         (ForeignFormat::Gemini, "name: a\nkind: remote"),

@@ -82,7 +82,7 @@ pub fn allowed(format: ForeignFormat, entry: &str) -> Allowed {
         let agents = part.split(',').map(str::trim).filter(|agent| !agent.is_empty());
         return Allowed::Spawn(agents.map(str::to_owned).collect());
     }
-    Allowed::Nothing("a part of a tool cannot be allowed; it is left out, which is stricter")
+    Allowed::Nothing("a part of a tool cannot be allowed; the entry is omitted, which is stricter")
 }
 
 /// Translates an entry of a deny list. Returns the patterns, and the message to report if the entry denies less than
@@ -93,7 +93,7 @@ pub fn denied(format: ForeignFormat, entry: &str) -> (Vec<String>, Option<&'stat
         None => (patterns(format, entry), None),
         Some((tool, _)) => (
             patterns(format, tool),
-            Some("a part of a tool cannot be denied; the whole tool is, which is stricter"),
+            Some("a part of a tool cannot be denied; the whole tool is denied, which is stricter"),
         ),
     }
 }
@@ -104,7 +104,7 @@ fn parted(entry: &str) -> Option<(&str, &str)> {
     Some((tool.trim(), part.strip_suffix(')').unwrap_or(part)))
 }
 
-/// Returns the canonical names of a tool and its native name. The tool is denied if any of them is.
+/// Returns the canonical names of a tool and its native name. The tool is denied if any of these names is denied.
 fn patterns(format: ForeignFormat, tool: &str) -> Vec<String> {
     let mut names = canonical(format, tool);
     if !names.iter().any(|name| name == tool) {

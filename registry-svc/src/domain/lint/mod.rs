@@ -21,13 +21,13 @@ use crate::domain::{
 /// Maximum number of errors that are searched for in one text.
 const MAX_ERRORS: usize = 20;
 
-/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the text
-/// is read as Claude Code's.
+/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the
+/// text is read as an agent of Claude Code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`
     Role,
-    /// `.codex/agents/*.md`: profiles and subagents, told apart by their keys
+    /// `.codex/agents/*.md`: profiles and subagents, distinguished by their keys
     CodexAgent,
     /// `docs/templates/*.md`
     Graph,
@@ -62,7 +62,7 @@ impl LintKind {
     }
 }
 
-/// Names that the registry does not know, or that lint cannot know without files.
+/// Names that lint cannot determine from the text alone.
 #[derive(Clone, Debug, Default)]
 pub struct KnownNames {
     /// The roles that `spawn_list` may name. `None`: they are not checked.
@@ -122,7 +122,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8], known: &KnownNames) ->
             };
         }
     };
-    let (mut linted, file) = all_errors(text, |text| read(Ok(text)));
+    let (mut linted, file) = find_all_errors(text, |text| read(Ok(text)));
     if let Some((template, dialect)) = file {
         let mut findings = references::roles(&template, text, known.roles.as_deref());
         if has_tool_lists(family) {
@@ -136,7 +136,7 @@ pub fn lint_text(path: &str, kind: LintKind, text: &[u8], known: &KnownNames) ->
                 finding,
             }));
     }
-    locate(text, &mut linted.diagnostics);
+    locate_findings(text, &mut linted.diagnostics);
     linted
         .diagnostics
         .sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
@@ -153,7 +153,7 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
             Some((finding.line?, column, finding.replacement.as_deref()?))
         })
         .collect();
-    // From the right, so that columns stay valid.
+    // Edits are applied from right to left, so that columns stay valid.
     edits.sort_by_key(|(line, column, _)| (*line, usize::MAX - column));
     edits.dedup_by_key(|(line, column, _)| (*line, *column));
     let mut fixed = String::with_capacity(text.len());
@@ -170,7 +170,8 @@ pub fn fixed(text: &str, diagnostics: &[Diagnostic]) -> Option<String> {
     (fixed != text).then_some(fixed)
 }
 
-/// Foreign agents name the tools of their own program, and graph templates have no lists.
+/// Returns whether the tool lists of a family name canonical tools. Foreign agents name the tools of their own program,
+/// and graph templates have no lists.
 const fn has_tool_lists(family: Family) -> bool {
     match family {
         Family::Roles | Family::Agents => true,
@@ -178,9 +179,9 @@ const fn has_tool_lists(family: Family) -> bool {
     }
 }
 
-/// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the parts
-/// that have errors, if the last attempt succeeds.
-fn all_errors(
+/// Parses a text repeatedly, each time without the errors that were found so far. Returns the template without the
+/// parts that have errors, if the last attempt succeeds.
+fn find_all_errors(
     text: &str,
     read: impl Fn(&str) -> Result<TemplateFile, Diagnostic>,
 ) -> (LintedText, Option<(Arc<Template>, Dialect)>) {
@@ -227,7 +228,7 @@ fn all_errors(
 }
 
 /// Determines the columns, and removes fixes that would damage the text.
-fn locate(text: &str, diagnostics: &mut [Diagnostic]) {
+fn locate_findings(text: &str, diagnostics: &mut [Diagnostic]) {
     let lines: Vec<&str> = text.lines().collect();
     for Diagnostic { finding, .. } in diagnostics {
         let line = finding.line.and_then(|line| lines.get(line.checked_sub(1)?).copied());
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_files_are_silent() {
+    fn valid_files_have_no_findings() {
         for (path, kind, text) in [
             ("/a/worker.md", LintKind::Role, "---\ndescription: d\n---\nx"),
             ("worker.md", LintKind::CodexAgent, "---\nname: abc\n---\nx"),
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_of_a_file_are_found() {
+    fn all_errors_of_file_are_found() {
         type Found<'a> = (Option<usize>, &'a str);
         let rows: &[(LintKind, &str, &[Found])] = &[
             (
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn fixes_change_only_what_they_name() {
+    fn fix_changes_only_its_target() {
         for (kind, text, expected) in [
             (
                 LintKind::Role,

@@ -1,4 +1,4 @@
-//! Error recovery. The parsers stop at the first error, so the part of the text that has it is replaced by a valid one,
+//! Error recovery. The parsers stop at the first error, so the part with the error is replaced by a valid one,
 //! and the text is parsed again. Lines keep their numbers, except after an inserted line.
 
 use crate::domain::malformed::Malformed;

@@ -9,7 +9,7 @@ use crate::domain::{diagnostic::Finding, finding_kind::FindingKind, name::AgentT
 const TOOL_KEYS: &[&str] = &["allow_list", "deny_list", "grant_list", "tools", "tool_denylist"];
 /// The key that holds roles.
 const ROLE_KEYS: &[&str] = &["spawn_list"];
-/// Tools of MCP servers have this prefix. Their names are not known.
+/// The prefix of the tools of MCP servers, whose names are not known here.
 const MCP: &str = "mcp__";
 
 /// Returns a warning for each tool pattern that matches no tool of the supported agent programs and none of `own`.

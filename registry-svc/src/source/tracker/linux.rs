@@ -33,7 +33,7 @@ const MAX_INTERESTS: usize = 32_768;
 /// Buffer for the events of one read, in bytes. A single event has at most 272 bytes.
 const BUFFER_BYTES: usize = 4_096;
 /// Events that can change the target of a name.
-const OF_NAMES: WatchFlags = WatchFlags::CREATE
+const NAME_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::ATTRIB)
@@ -41,9 +41,9 @@ const OF_NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::MASK_ADD);
-/// Also events that can change the content of a file. The close event reports writes through a mapping.
-const OF_CONTENT: WatchFlags = OF_NAMES.union(WatchFlags::MODIFY).union(WatchFlags::CLOSE_WRITE);
-/// The file systems that change only through this kernel, by the numbers in `linux/magic.h`.
+/// `NAME_EVENTS`, and events that can change the content of a file. The close event reports writes through a mapping.
+const CONTENT_EVENTS: WatchFlags = NAME_EVENTS.union(WatchFlags::MODIFY).union(WatchFlags::CLOSE_WRITE);
+/// The magic numbers (`linux/magic.h`) of file systems that change only through this kernel.
 const LOCAL: &[u32] = &[
     0x0000_EF53, // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -84,7 +84,7 @@ enum Descriptor {
 #[derive(Debug, Default)]
 struct EventLog {
     clock: u64,
-    /// The time since which no event was missed.
+    /// The clock value since which no event was missed.
     began: u64,
     directories: HashMap<Watch, Directory>,
     /// The number of directories and names.
@@ -103,7 +103,7 @@ struct Directory {
     names: HashSet<OsString>,
     /// Whether every name is relevant.
     everything: bool,
-    /// The time of the last relevant change.
+    /// The clock value of the last relevant change.
     changed: u64,
 }
 
@@ -120,7 +120,7 @@ enum Interest<'a> {
 #[derive(Debug)]
 pub(crate) struct CacheGuard {
     made: Instant,
-    /// The time up to which no covered location changed. Advanced by each successful check.
+    /// The clock value up to which no covered location changed. Advanced by each successful check.
     since: AtomicU64,
     directories: Vec<Watch>,
 }
@@ -133,7 +133,7 @@ pub(crate) struct Scan<'a> {
     descriptor: Option<Arc<OwnedFd>>,
     made: Instant,
     since: u64,
-    /// The directories, by their paths, and what they are watched for.
+    /// The watches of directories, by path, and the events that each watch reports.
     known: HashMap<PathBuf, (Watch, WatchFlags)>,
     directories: HashSet<Watch>,
 }
@@ -163,8 +163,8 @@ impl ChangeTracker {
 
     /// Waits until values read under the guard may have changed. Cancel safe.
     pub(crate) async fn changed(&self, guard: &CacheGuard) {
-        // A registration of its own, because each waiter needs the wake-up. It precedes the check, so that no event is
-        // missed in between.
+        // Each waiter has its own handle, because each needs the wake-up. The handle is created before the check, so
+        // that an event between the check and the wait is not missed.
         let Some(events) = self.events() else { return };
         while self.holds(guard) {
             match events.readable().await {
@@ -344,8 +344,8 @@ impl Directory {
 impl Interest<'_> {
     const fn flags(self) -> WatchFlags {
         match self {
-            Self::Name(_) => OF_NAMES,
-            Self::Everything => OF_CONTENT,
+            Self::Name(_) => NAME_EVENTS,
+            Self::Everything => CONTENT_EVENTS,
         }
     }
 }
@@ -358,7 +358,7 @@ impl Scan<'_> {
             tracker: self.tracker,
             descriptor: self.descriptor.clone(),
             made: Instant::now(),
-            // The known directories were recorded at this time, not now.
+            // The known directories have been watched since this time.
             since: self.since,
             known: self.known.clone(),
             directories: HashSet::new(),
@@ -387,12 +387,12 @@ impl Scan<'_> {
     }
 
     /// Observes all entries of the directory at this absolute path.
-    pub(crate) fn directory(&mut self, path: &Path) {
+    pub(crate) fn observe_entries(&mut self, path: &Path) {
         self.everything_at(Path::new("/"), path);
     }
 
     /// Observes the target of the link at this absolute path.
-    pub(crate) fn link(&mut self, path: &Path) {
+    pub(crate) fn observe_link(&mut self, path: &Path) {
         let end = self.follow(Path::new("/"), path);
         if let Some(directory) = end.as_deref().and_then(Path::parent) {
             self.watch(directory, Interest::Everything);
@@ -453,7 +453,7 @@ impl Scan<'_> {
 
     /// Watches a directory. Later changes are recorded; a read after this call sees all earlier changes.
     fn watch(&mut self, directory: &Path, interest: Interest<'_>) {
-        match self.watched(directory, interest.flags()) {
+        match self.add_watch(directory, interest.flags()) {
             Some(watch) if self.tracker.add_interest(watch, interest, self.since) => {
                 self.directories.insert(watch);
             }
@@ -462,7 +462,7 @@ impl Scan<'_> {
     }
 
     /// Adds a kernel watch for a directory, given by its canonical path, with at least these flags.
-    fn watched(&mut self, directory: &Path, flags: WatchFlags) -> Option<Watch> {
+    fn add_watch(&mut self, directory: &Path, flags: WatchFlags) -> Option<Watch> {
         let descriptor = self.descriptor.as_ref()?;
         if let Some((watch, known)) = self.known.get(directory)
             && known.contains(flags)
@@ -493,7 +493,7 @@ mod tests {
     use super::*;
     use crate::source::temp_tree::TempTree;
 
-    /// A project in which calls start, and a link to it.
+    /// Creates a project with a template, and a link to the project.
     fn tree() -> TempTree {
         let tree = TempTree::new(&["other"]);
         tree.write("up/project/.codex/agents/a.md", "a");
@@ -505,7 +505,7 @@ mod tests {
         fs::rename(tree.at(from), tree.at(to)).unwrap();
     }
 
-    /// Returns a scan by way of the link.
+    /// Scans the project through the link.
     fn scan_by_link<'a>(tree: &TempTree, tracker: &'a ChangeTracker) -> Scan<'a> {
         let mut scan = tracker.scan();
         let project = tree.at("up/project");
@@ -533,7 +533,7 @@ mod tests {
             ("reading", false, |tree| {
                 fs::read(tree.at("up/project/.codex/agents/a.md")).unwrap();
             }),
-            ("written in location", true, |tree| {
+            ("a template is written", true, |tree| {
                 tree.write("up/project/.codex/agents/a.md", "b");
             }),
             ("an ancestor is renamed", true, |tree| rename(tree, "up", "down")),
@@ -545,7 +545,7 @@ mod tests {
             assert!(tracker.holds(&guard), "{what}");
             change(&tree);
             assert_eq!(tracker.holds(&guard), !matters, "{what}");
-            assert_eq!(tracker.holds(&guard), !matters, "{what}, asked again");
+            assert_eq!(tracker.holds(&guard), !matters, "{what}, second check");
         }
     }
 
@@ -568,7 +568,7 @@ mod tests {
         let tracker = ChangeTracker::default();
         let guard = || {
             let mut scan = scan_by_link(&tree, &tracker);
-            scan.link(&path);
+            scan.observe_link(&path);
             scan.finish().unwrap()
         };
         let before = guard();
@@ -585,7 +585,7 @@ mod tests {
         let tracker = ChangeTracker::default();
         let mut whole = tracker.scan();
         let mut part = whole.part();
-        part.directory(&tree.at("other"));
+        part.observe_entries(&tree.at("other"));
         let part = part.finish().unwrap();
         whole.include(&part);
         let whole = whole.finish().unwrap();
@@ -612,8 +612,8 @@ mod tests {
         scan.mark_unreliable();
         assert!(scan.finish().is_none());
         let mut scan = tracker.scan();
-        scan.directory(Path::new("/proc/self"));
-        assert!(scan.finish().is_none(), "no file system that tells");
+        scan.observe_entries(Path::new("/proc/self"));
+        assert!(scan.finish().is_none(), "/proc does not report changes");
     }
 
     #[test]
@@ -623,7 +623,7 @@ mod tests {
         let guard = scan_by_link(&tree, &tracker).finish().unwrap();
         let queue = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
         let queue: usize = queue.trim().parse().unwrap();
-        // None of these matters, but each takes two locations in the queue.
+        // These changes are not relevant, but each takes two entries in the queue.
         tree.write("up/project/a", "");
         for _ in 0..=queue / 4 {
             rename(&tree, "up/project/a", "up/project/b");

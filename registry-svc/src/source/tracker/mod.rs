@@ -10,7 +10,7 @@
 //!
 //! Some changes cause no event: writes through a mapping, writes by another machine or another container, and mounts. A
 //! call therefore trusts a guard for at most one second. No guard is given where more changes could be missed: on file
-//! systems that can change without this kernel, for files with a second name, and on systems without inotify.
+//! systems that can change without this kernel, for files with several hard links, and on systems without inotify.
 
 #[cfg(target_os = "linux")]
 mod linux;

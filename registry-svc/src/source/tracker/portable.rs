@@ -52,10 +52,10 @@ impl Scan<'_> {
     pub(crate) const fn observe_directory(&mut self, _: &Path, _: &str) {}
 
     /// Observes all entries of the directory at this path.
-    pub(crate) const fn directory(&mut self, _: &Path) {}
+    pub(crate) const fn observe_entries(&mut self, _: &Path) {}
 
     /// Observes the target of the link at this path.
-    pub(crate) const fn link(&mut self, _: &Path) {}
+    pub(crate) const fn observe_link(&mut self, _: &Path) {}
 
     /// Marks the scan as unreliable.
     pub(crate) const fn mark_unreliable(&mut self) {}

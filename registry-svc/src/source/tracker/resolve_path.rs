@@ -44,7 +44,7 @@ pub(super) fn resolve(from: &Path, path: &Path, passes: &mut impl FnMut(&Path, &
     Some(real)
 }
 
-/// Puts a path before all that is ahead.
+/// Adds the components of a path before the remaining components.
 fn push(ahead: &mut Vec<OsString>, path: &Path) {
     let steps = path.components().rev();
     ahead.extend(steps.map(|step| step.as_os_str().to_owned()));
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::source::temp_tree::TempTree;
 
-    /// Where a path leads, and what is passed on the way, relative to a directory.
+    /// Returns the resolved path and the names that were looked up, relative to the base.
     fn passed(base: &Path, path: &str) -> (Option<PathBuf>, Vec<PathBuf>) {
         let relative = |path: &Path| path.strip_prefix(base).unwrap().to_owned();
         let mut steps = Vec::new();
