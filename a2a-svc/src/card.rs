@@ -277,7 +277,7 @@ mod tests {
     use crate::upstream::Upstream;
 
     #[tokio::test]
-    async fn grpc_address_has_a_port() {
+    async fn grpc_address_has_port() {
         let registry = Upstream {
             url: String::from("http://127.0.0.1:1"),
             token: None,

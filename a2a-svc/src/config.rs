@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_follow_the_role() {
+    fn defaults_follow_role() {
         let config =
             load("agents: [{role: explorer}, {role: worker, id: w}]\ndefault_agent: w\nanonymous: {}\n").unwrap();
         let ids: Vec<_> = config.agents.iter().map(|agent| agent.id.as_str()).collect();
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_are_rejected_with_the_value() {
+    fn invalid_file_is_rejected_with_value() {
         for (text, part) in [
             ("agents: []\nanonymous: {}", "0 entries"),
             ("agents: [{role: a}]", "no caller may use"),

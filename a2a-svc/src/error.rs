@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn task_error_has_the_codes_of_every_binding() {
+    fn task_error_has_codes_of_every_binding() {
         let error = Error::task_not_found("t");
         assert_eq!(error.to_json_rpc()["code"], -32001);
         assert_eq!(error.to_http()["error"]["code"], 404);

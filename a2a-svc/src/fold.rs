@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn question_keeps_the_task_open_over_turns() {
+    fn question_keeps_task_open_over_turns() {
         let mut log = Log::new();
         log.start(1, &[1]);
         log.ask(true);
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn input_of_a_running_task_is_part_of_it() {
+    fn input_during_task_belongs_to_task() {
         let mut log = Log::new();
         log.start(1, &[1]);
         log.input(2);
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_of_the_agent_explains_a_working_task() {
+    fn condition_of_agent_explains_working_task() {
         let mut log = Log::new();
         log.start(1, &[1]);
         let condition = |active| {
@@ -764,7 +764,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_events_keep_the_rules_of_tasks(kinds in kinds()) {
+        fn tasks_are_consistent_for_any_events(kinds in kinds()) {
             let mut log = Log::new();
             let mut ended: BTreeMap<u32, usize> = BTreeMap::new();
             for kind in kinds {

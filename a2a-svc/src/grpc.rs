@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_served_version_is_accepted() {
+    fn only_served_version_is_accepted() {
         assert!(check_version(Some("1.0")).is_ok());
         for version in [None, Some(""), Some("0.3"), Some("1.1"), Some("2.0"), Some("1.0.0")] {
             assert_eq!(

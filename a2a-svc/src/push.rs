@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_read_again() {
+    fn stored_configurations_are_loaded() {
         let directory = tempfile::tempdir().unwrap();
         let text = serde_json::to_vec(&stored()).unwrap();
         fs::write(directory.path().join("a.json"), &text).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registry_is_next_to_the_supervisor() {
+    fn registry_is_on_host_of_supervisor() {
         assert_eq!(
             registry_of("https://troupe.example.com:50052"),
             "https://troupe.example.com:50051"

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_directory_follows_xdg() {
+    fn data_directory_follows_xdg() {
         for (data, home, expected) in [
             (Some("/data"), Some("/home/a"), Some("/data/troupe")),
             (Some("relative"), Some("/home/a"), Some("/home/a/.local/share/troupe")),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn state_without_a_lock_is_stale() {
+    fn state_without_lock_is_stale() {
         let directory = tempfile::tempdir().unwrap();
         let running = Running {
             pid: 1,

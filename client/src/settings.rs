@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn given_token_wins_over_files() {
+    fn given_token_precedes_files() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(OPERATOR_TOKEN), "from-the-file\n").unwrap();
         let given = settings(Some("from-me"), Some(directory.path()))
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn context_supplies_what_is_not_given() {
+    fn context_supplies_missing_values() {
         let prod = Server {
             supervisor: "https://p:1".to_owned(),
             token_file: Some("/p.token".into()),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn registry_of_other_machine_is_next_to_its_supervisor() {
+    fn remote_registry_is_on_host_of_supervisor() {
         for (supervisor, registry) in [("10.0.0.7:50052", Some("http://10.0.0.7:50051")), ("127.0.0.1:9", None)] {
             let given = Settings {
                 supervisor: Some(supervisor.to_owned()),

@@ -1,5 +1,5 @@
-//! The innermost layer of calls. It bounds the time in which a request's message arrives, and gives the statuses that
-//! tonic creates for messages the code and the reason that the API documents.
+//! The innermost layer of calls. It limits the time in which a request's message arrives. It also replaces the statuses
+//! that tonic creates for invalid messages: the new status has the code and the reason that the API documents.
 
 use std::{
     collections::HashSet,
@@ -28,8 +28,9 @@ use crate::{
 /// The minimum arrival rate of a large message. Each part of this size extends the deadline by one second.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// The texts of tonic for a request that is too large, and for a response that is too large.
+/// Prefix of tonic's text for a request that is too large.
 const TOO_LARGE: &str = "Error, decoded message length too large: found ";
+/// Prefix of tonic's text for a response that is too large.
 const ANSWER_TOO_LARGE: &str = "Error, encoded message length too large: found ";
 /// Prefixes of tonic's texts for malformed messages. All of them have the code INTERNAL.
 const MALFORMED: &[&str] = &[

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_tokens_are_read_back() {
+    fn page_token_is_parsed_or_rejected() {
         let token = "12.5.01a1fc89-0902-7629-98ed-9dce17881f00-3";
         assert_eq!(
             Cursor::parse(token).map(|cursor| cursor.to_string()).as_deref(),
