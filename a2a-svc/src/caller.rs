@@ -49,7 +49,7 @@ impl Caller {
         &self.config.limits
     }
 
-    /// Held while a context of the caller is created.
+    /// Returns the lock that is held while a context of the caller is created.
     pub(crate) const fn creating(&self) -> &tokio::sync::Mutex<()> {
         &self.creating
     }

@@ -26,13 +26,14 @@ use crate::{
 pub(crate) const PROTOCOL_VERSION: &str = "1.0";
 /// The URI of the extension with the limits of a caller, in extended cards.
 const LIMITS_EXTENSION: &str = "https://troupe.dev/a2a/extensions/limits/v1";
-/// The names of the security schemes.
+/// The name of the security scheme with bearer tokens.
 const BEARER: &str = "bearer";
+/// The name of the security scheme with client certificates.
 const CERTIFICATE: &str = "certificate";
-/// How long a template is remembered.
+/// Time for which a template is cached.
 const TEMPLATE_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Makes the cards of the exported roles.
+/// Creates the cards of the exported roles.
 pub(crate) struct Cards {
     registry: Registry,
     public_url: String,
@@ -65,7 +66,7 @@ impl Cards {
         }
     }
 
-    /// Returns when the card of an agent had this tag for the first time since the start of the service.
+    /// Returns the time at which the card of an agent first had this tag since the start of the service.
     pub(crate) fn first_seen(&self, agent: &str, tag: &str, now: SystemTime) -> SystemTime {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(agent) {
@@ -134,7 +135,7 @@ impl Cards {
         let schemes = schemes(config, callers);
         let requirements = match callers.has_anonymous() {
             true => Vec::new(),
-            // Each of them suffices.
+            // Each scheme is sufficient.
             false => schemes.keys().map(|name| requirement(name)).collect(),
         };
         AgentCard {

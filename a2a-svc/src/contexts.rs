@@ -30,11 +30,11 @@ use crate::{
 
 /// Maximum number of contexts in memory without readers.
 const MAX_IDLE: usize = 2_000;
-/// How long a context is followed after its last reader has gone.
+/// Time for which a context is followed after its last reader was dropped.
 const LINGER: Duration = Duration::from_secs(5);
 /// Maximum time until the events of a session have been read.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
-/// Number of streams of a connection to the supervisor, which accepts 1,024.
+/// Maximum number of streams on a connection to the supervisor, which accepts 1,024.
 const STREAMS_PER_CONNECTION: usize = 900;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
@@ -160,7 +160,7 @@ impl Contexts {
     }
 }
 
-/// Removes the contexts without readers that were not used for the longest time.
+/// Removes the least recently used contexts without readers.
 fn evict(table: &mut HashMap<String, Arc<Context>>) {
     let mut idle: Vec<_> = table
         .values()
@@ -199,7 +199,7 @@ impl Reader {
         }
     }
 
-    /// Marks the present state as seen and returns it.
+    /// Marks the current state as seen and returns it.
     pub(crate) fn see(&mut self) -> Arc<Fold> {
         Arc::clone(&self.view.borrow_and_update().fold)
     }

@@ -70,7 +70,7 @@ pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
 }
 
 impl Grpc {
-    /// Admits a call. The error is its answer.
+    /// Admits a call. The error is the status of its response.
     fn admit<T>(&self, request: Request<T>, tenant: fn(&T) -> &String) -> std::result::Result<(Call, T), Status> {
         match self.try_admit(&request, tenant(request.get_ref())) {
             Ok(call) => Ok((call, request.into_inner())),

@@ -428,7 +428,7 @@ async fn answer_to_question_continues_task() {
     assert_eq!(state(&asking), TaskState::InputRequired);
     assert_eq!(text(&asking.status.unwrap().message.unwrap().parts[0]), "Which one?");
 
-    // A task that has not ended holds its context.
+    // A context has at most one task that has not ended.
     let refused = alice
         .try_send(in_context(&task, "m2", "Other work"), true)
         .await
@@ -832,7 +832,7 @@ async fn callers_see_only_their_own_tasks() {
     let bob = port.client(BOB).await;
     let explorer = |message| bob.try_send_to("explorer", message, true);
 
-    // Bob may not use the default agent, and does not learn of Alice's task.
+    // Bob may not use the default agent, and cannot see Alice's task.
     let denied = bob.try_send(message("b1", "Hello"), true).await.unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied);
     let mut request = bob.request(GetTaskRequest {

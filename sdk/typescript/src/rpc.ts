@@ -107,7 +107,7 @@ export interface TokenSource {
 /** Returns the token. Throws a ConfigError unless a header can contain it. */
 export function checkedToken(token: string): string {
   if (/^[!-~]*$/.test(token)) return token;
-  throw new ConfigError("the token has characters that cannot be sent; it is visible ASCII");
+  throw new ConfigError("the token has characters that cannot be sent; use visible ASCII characters only");
 }
 
 /** How messages reach the supervisor. */
