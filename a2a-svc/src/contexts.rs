@@ -278,8 +278,8 @@ async fn stream(supervisor: &Supervisor, context: &Context) -> std::result::Resu
     let broken = |status: tonic::Status| match status.code() {
         Code::NotFound => Ended::Gone,
         Code::OutOfRange => {
-            // Tasks before the oldest position were compacted, and are not found any more. A log that is shorter than
-            // the position is another one, such as one from a backup.
+            // Tasks before the oldest position were compacted and can no longer be found. A log that is shorter than
+            // the position was replaced, for example by a backup.
             let is_compacted = fault::reason_of(&status) == Some(Reason::HistoryCompacted);
             let oldest = fault::metadata_of(&status)
                 .get("oldest")

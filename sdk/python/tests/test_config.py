@@ -1,4 +1,4 @@
-"""How the address, the token and the certificates are found."""
+"""The search for the address, the token and the certificates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ConfigTest(unittest.TestCase):
         named = find("http://10.0.0.2:1", None, context="prod")
         self.assertEqual((named.address, named.token.expose()), ("10.0.0.2:1", "of-the-context"))
         del os.environ["TROUPE_CONTEXT"]
-        # Another server: the token of the context is not for it.
+        # The token of the context does not belong to another server.
         other = find("http://10.0.0.2:1", None)
         self.assertEqual((other.address, other.token.expose()), ("10.0.0.2:1", ""))
         with self.assertRaisesRegex(troupe.ConfigError, 'unknown context "staging"'):
