@@ -44,7 +44,7 @@ pub fn parse<M: Name + Default>(value: Value) -> Result<M, JsonError> {
 ///
 /// # Errors
 ///
-/// A defect of the build.
+/// The message cannot be encoded. This is a defect of the build.
 pub fn to_value<M: Name>(message: &M) -> Result<Value, JsonError> {
     let broken = |error: &dyn std::fmt::Display| JsonError::of(&format!("cannot encode the message: {error}"));
     let dynamic = DynamicMessage::decode(descriptor::<M>()?, Message::encode_to_vec(message).as_slice())

@@ -78,7 +78,8 @@ impl Cards {
         }
     }
 
-    /// Returns the template of a role. `None`: the registry does not have it, or cannot be reached.
+    /// Returns the template of a role. If the registry cannot be reached, returns the last known template. `None`: the
+    /// registry does not have the template, or it was never read.
     async fn template(&self, agent: &Agent) -> Option<Template> {
         let known = {
             let templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,8 +159,8 @@ impl Cards {
                 extensions: vec![AgentExtension {
                     uri: SEQUENCE_EXTENSION.to_owned(),
                     description: String::from(
-                        "Tasks and updates have their position in the metadata `troupe/sequence`. A subscription with the \
-                         header `troupe-after-sequence` continues after it.",
+                        "The metadata `troupe/sequence` contains the position of a task or an update. A subscription with \
+                         a position in the header `troupe-after-sequence` continues after that position.",
                     ),
                     required: false,
                     params: None,

@@ -102,7 +102,7 @@ impl Contexts {
     ///
     /// # Errors
     ///
-    /// The session was deleted, or the supervisor cannot be reached.
+    /// The session was deleted, the supervisor cannot be reached, or too many sessions are followed.
     pub(crate) async fn read(&self, session: &Session, sequence: u64) -> Result<Reader> {
         let context = self.context(session);
         let mut reader = Reader {
@@ -136,7 +136,7 @@ impl Contexts {
     pub(crate) async fn watch(&self, session: &Session, sequence: u64) -> Result<Reader> {
         let context = self.context(session);
         let reader = self.read(session, sequence).await?;
-        // After the subscription, so that the follower sees the reader.
+        // Call `follow` after the subscription, so that the follower sees the reader.
         self.follow(&context)?;
         Ok(reader)
     }
@@ -173,7 +173,7 @@ fn evict(table: &mut HashMap<String, Arc<Context>>) {
     }
 }
 
-/// A view of a context.
+/// Reads the state of a context.
 #[derive(Clone)]
 pub(crate) struct Reader {
     view: watch::Receiver<View>,
@@ -279,7 +279,7 @@ async fn stream(supervisor: &Supervisor, context: &Context) -> std::result::Resu
         Code::NotFound => Ended::Gone,
         Code::OutOfRange => {
             // Tasks before the oldest position were compacted and can no longer be found. A log that is shorter than
-            // the position was replaced, for example by a backup.
+            // the position is a different log, for example one restored from a backup, and is read from the start.
             let is_compacted = fault::reason_of(&status) == Some(Reason::HistoryCompacted);
             let oldest = fault::metadata_of(&status)
                 .get("oldest")

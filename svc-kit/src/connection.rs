@@ -162,7 +162,7 @@ pub(crate) fn accept(
         .with_keepalive(Some(TCP_KEEPALIVE));
     // One more than the maximum, for the new connection that ends the oldest handshake.
     let handshakes = rules.bounds.total.saturating_add(1);
-    let door = Arc::new(AcceptLoop {
+    let accept_loop = Arc::new(AcceptLoop {
         rules,
         tls,
         cut,
@@ -170,22 +170,25 @@ pub(crate) fn accept(
         failures: Bounded::default(),
         refusals: Bounded::default(),
     });
-    let accepted = stream::unfold((incoming, Arc::clone(&door)), |(mut incoming, door)| async move {
-        let accepted = incoming.next().await?;
-        if let Err(error) = &accepted {
-            tracing::warn!(%error, "accept failed");
-            if NO_DESCRIPTORS
-                .iter()
-                .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
-            {
-                door.connections.close_one();
+    let accepted = stream::unfold(
+        (incoming, Arc::clone(&accept_loop)),
+        |(mut incoming, accept_loop)| async move {
+            let accepted = incoming.next().await?;
+            if let Err(error) = &accepted {
+                tracing::warn!(%error, "accept failed");
+                if NO_DESCRIPTORS
+                    .iter()
+                    .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
+                {
+                    accept_loop.connections.close_one();
+                }
+                sleep(ACCEPT_PAUSE).await;
             }
-            sleep(ACCEPT_PAUSE).await;
-        }
-        Some((accepted, (incoming, door)))
-    });
+            Some((accepted, (incoming, accept_loop)))
+        },
+    );
     accepted
-        .map(move |accepted| Arc::clone(&door).open(accepted))
+        .map(move |accepted| Arc::clone(&accept_loop).establish(accepted))
         .buffer_unordered(handshakes)
         .filter_map(future::ready)
 }
@@ -196,15 +199,16 @@ struct AcceptLoop {
     tls: Option<ServerTls>,
     cut: CancellationToken,
     connections: Arc<Connections>,
-    /// Rate limit of log lines about failed handshakes and about connections beyond the maximum.
+    /// Rate limit of log lines about failed handshakes.
     failures: Bounded,
+    /// Rate limit of log lines about connections beyond the maximum.
     refusals: Bounded,
 }
 
 impl AcceptLoop {
     /// Registers a connection and performs its handshake. Returns `None` if there is no usable connection, which is not
     /// an error of the server.
-    async fn open(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
+    async fn establish(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
         let tcp = match accepted {
             Ok(tcp) => tcp,
             Err(error) => return Some(Err(error)),

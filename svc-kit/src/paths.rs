@@ -53,7 +53,7 @@ pub enum PathsError {
     #[error(
         "the data directory {} is in use by another troupe{}; stop that one or choose another directory with --data-dir",
         .path.display(),
-        named(.pid)
+        in_parentheses(.pid)
     )]
     InUse {
         /// The directory.
@@ -176,12 +176,12 @@ impl DataDir {
             Err(TryLockError::WouldBlock) => {
                 return Err(PathsError::InUse {
                     path: path.to_owned(),
-                    pid: owner(&path.join(LOCK)),
+                    pid: read_pid(&path.join(LOCK)),
                 });
             }
             Err(TryLockError::Error(cause)) => return Err(failed(cause)),
         }
-        sign(&path.join(LOCK)).map_err(failed)?;
+        write_pid(&path.join(LOCK)).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
@@ -219,7 +219,7 @@ fn lock_soon(file: &File, mut pause: impl FnMut()) -> Result<(), TryLockError> {
 }
 
 /// Writes the id of this process, which a second process shows in its error.
-fn sign(path: &Path) -> io::Result<()> {
+fn write_pid(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -230,11 +230,11 @@ fn sign(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the process in parentheses, or nothing if it is unknown.
-fn named(pid: &Option<u32>) -> String {
+fn in_parentheses(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-fn owner(path: &Path) -> Option<u32> {
+fn read_pid(path: &Path) -> Option<u32> {
     let mut text = String::new();
     File::open(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()

@@ -187,7 +187,11 @@ impl Settings {
         }
         let matches = command.clone().try_get_matches_from(&arguments).map_err(|error| {
             let is_of_file = !from_file.is_empty() && command.clone().try_get_matches_from(&plain).is_ok();
-            if is_of_file { file.refused(&error) } else { error.into() }
+            if is_of_file {
+                file.rejected(&error)
+            } else {
+                error.into()
+            }
         })?;
         let (values, _) = leaf(&matches, &command);
         let shown = known.iter().map(|arg| shown(arg, values, &from_file)).collect();
@@ -360,7 +364,7 @@ impl File {
             return match yaml {
                 Yaml::Bool(true) => Ok(vec![format!("--{long}").into()]),
                 Yaml::Bool(false) => Ok(Vec::new()),
-                _ => Err(self.wrong(format!("the setting {name} must be true or false"))),
+                _ => Err(self.invalid_value(format!("the setting {name} must be true or false"))),
             };
         }
         let items = match yaml {
@@ -373,7 +377,7 @@ impl File {
                 Yaml::Number(number) => number.to_string(),
                 Yaml::Bool(flag) => flag.to_string(),
                 Yaml::Null | Yaml::Sequence(_) | Yaml::Mapping(_) | Yaml::Tagged(_) => {
-                    return Err(self.wrong(format!("the setting {name} must have a single value")));
+                    return Err(self.invalid_value(format!("the setting {name} must have a single value")));
                 }
             };
             let mut argument = OsString::from(format!("--{long}="));
@@ -383,7 +387,7 @@ impl File {
         items.iter().map(argument).collect()
     }
 
-    fn wrong(&self, problem: String) -> SettingsError {
+    fn invalid_value(&self, problem: String) -> SettingsError {
         SettingsError::Value {
             path: self.path.clone(),
             problem,
@@ -391,10 +395,10 @@ impl File {
     }
 
     /// Returns the error for arguments from the file that clap rejected.
-    fn refused(&self, error: &clap::Error) -> SettingsError {
+    fn rejected(&self, error: &clap::Error) -> SettingsError {
         let text = error.to_string();
         let problem = text.split("\n\n").next().unwrap_or_default();
-        self.wrong(problem.trim_start_matches("error: ").trim().to_owned())
+        self.invalid_value(problem.trim_start_matches("error: ").trim().to_owned())
     }
 }
 

@@ -45,7 +45,7 @@ import {
 import { type TranscriptEntry } from "./gen/troupe/supervisor/v1/transcript_pb.js";
 import { allPages, pagesOf } from "./pages.js";
 import { ThreadNotFoundError } from "./reasons.js";
-import { type Caller, Backoff, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
+import { Backoff, type Caller, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
 import { type Schema, schemaText, type TypedSchema, validate } from "./schema.js";
 
 /** The waiting time of one WaitAgents call, and the time by which its deadline exceeds it. */
