@@ -62,7 +62,7 @@ pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
         text.trim().parse().map_err(|_| {
             Error::invalid_params(
                 AFTER_HEADER,
-                "the position is the number in the metadata `troupe/sequence`",
+                "the position must be the number in the metadata `troupe/sequence`",
             )
         })
     })

@@ -264,12 +264,12 @@ impl Exchange {
         let Value::Object(mut request) = request else {
             return (
                 Value::Null,
-                invalid("a JSON-RPC request is an object; batches are not part of the protocol"),
+                invalid("a JSON-RPC request must be an object; batches are not part of the protocol"),
             );
         };
         let id = request.remove("id").unwrap_or(Value::Null);
         if !matches!(id, Value::String(_) | Value::Number(_) | Value::Null) {
-            return (Value::Null, invalid("the id of a request is a string or a number"));
+            return (Value::Null, invalid("the id of a request must be a string or a number"));
         }
         if request.get("jsonrpc") != Some(&Value::from("2.0")) {
             return (id, invalid("`jsonrpc` must be \"2.0\""));

@@ -265,7 +265,7 @@ impl Push {
     pub(crate) fn check(&self, config: &TaskPushNotificationConfig) -> Result<()> {
         let bad = |field: &str, problem: String| Err(Error::invalid_params(field, problem));
         if config.id.len() > 128 || config.id.chars().any(char::is_control) {
-            return bad("id", String::from("the id has at most 128 bytes on one line"));
+            return bad("id", String::from("the id must have at most 128 bytes on one line"));
         }
         if config.url.len() > MAX_URL_BYTES {
             return bad("url", format!("the URL has more than {MAX_URL_BYTES} bytes"));
@@ -290,7 +290,7 @@ impl Push {
         {
             return bad(
                 "authentication.scheme",
-                String::from("the scheme is the name of an HTTP authentication scheme"),
+                String::from("the scheme must be the name of an HTTP authentication scheme"),
             );
         }
         for (field, secret) in [
@@ -301,7 +301,7 @@ impl Push {
             if secret.len() > MAX_SECRET_BYTES || !is_visible {
                 return bad(
                     field,
-                    format!("it has at most {MAX_SECRET_BYTES} visible ASCII characters"),
+                    format!("it must have at most {MAX_SECRET_BYTES} visible ASCII characters"),
                 );
             }
         }

@@ -56,7 +56,7 @@ impl FromStr for KeysAt {
         if !text.contains("://") {
             return Ok(Self::File(text.into()));
         }
-        let uri: Uri = text.parse().map_err(|error| format!("no URL: {error}"))?;
+        let uri: Uri = text.parse().map_err(|error| format!("not a URL: {error}"))?;
         let host = uri.host().ok_or("the URL has no host")?;
         if uri
             .authority()

@@ -205,13 +205,13 @@ fn fault_of(status: &Status) -> Option<Fault> {
     let text = status.message();
     match status.code() {
         Code::OutOfRange => {
-            let (whose, sizes, remedy) = match (text.strip_prefix(TOO_LARGE), text.strip_prefix(ANSWER_TOO_LARGE)) {
+            let (subject, sizes, remedy) = match (text.strip_prefix(TOO_LARGE), text.strip_prefix(ANSWER_TOO_LARGE)) {
                 (Some(sizes), _) => ("the message", sizes, "send less in one call"),
                 (None, Some(sizes)) => ("the answer", sizes, "ask for less in one call"),
                 (None, None) => return None,
             };
             let (found, max) = sizes.strip_suffix(" bytes")?.split_once(" bytes, the limit is: ")?;
-            let text = format!("{whose} has {found} bytes; at most {max} are allowed; {remedy}");
+            let text = format!("{subject} has {found} bytes; at most {max} are allowed; {remedy}");
             let fault = Fault::new(Code::ResourceExhausted, Reason::MessageTooLarge, text);
             Some(fault.with("bytes", found).with("max", max))
         }

@@ -52,7 +52,7 @@ pub enum SecretError {
         cause: io::Error,
     },
     /// The content is malformed.
-    #[error("{} is malformed: {problem}; delete it to have a new one made", .path.display())]
+    #[error("{} is malformed: {problem}; delete it, and the next start creates a new one", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

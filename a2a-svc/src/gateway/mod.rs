@@ -479,7 +479,7 @@ fn task_in(fold: &Fold, number: u32) -> Result<&Task> {
 fn stopping() -> Error {
     Error::new(
         Kind::Unavailable,
-        "the service stops; the task continues, read it with GetTask",
+        "the service is stopping; the task continues, read it with GetTask",
     )
 }
 
