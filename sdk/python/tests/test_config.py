@@ -41,7 +41,7 @@ class ConfigTest(unittest.TestCase):
             with self.assertRaises(troupe.ConfigError):
                 find(text, None)
 
-    def test_context_names_a_server(self) -> None:
+    def test_context_names_server(self) -> None:
         token = self.write("prod-token", "of-the-context")
         self.write(
             ".config/troupe/config.yaml",

@@ -108,7 +108,7 @@ class InputDelivered(Event):
 
 
 class InterruptRequested(Event):
-    """The running turn was asked to stop."""
+    """A stop of the running turn was requested."""
 
     @property
     def data(self) -> event_pb2.InterruptRequested:
