@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("a2a_descriptor.bin"), descriptors.encode_to_vec())?;
     let mut config = tonic_prost_build::Config::new();
-    // The full name of a message finds its descriptor.
+    // Code finds the descriptor of a message by its full name.
     config.enable_type_names();
     tonic_prost_build::configure()
         .bytes(".")

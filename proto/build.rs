@@ -4,8 +4,8 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-/// Every file of the API; `cluster`, which supervisors serve to each other; `console`, which `troupe console` serves to its
-/// page; and `store`, the format of stored records.
+/// The proto files: the API; `cluster`, which supervisors serve to each other; `console`, which `troupe console` serves to
+/// its page; and `store`, the format of stored records.
 const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",
@@ -21,7 +21,7 @@ const FILES: &[&str] = &[
     "troupe/store/v1/record.proto",
 ];
 
-/// Packages that clients of the services do not see. The descriptors of the API do not have them.
+/// Internal packages. The descriptors of the API do not contain them.
 const INTERNAL: &[&str] = &["troupe.cluster.v1", "troupe.console.v1"];
 
 /// Fields that are boxed because they are much larger than the messages around them, or rarely set. Unboxed, they would
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
 
     let mut config = tonic_prost_build::Config::new();
-    // The full name of a message finds its descriptor.
+    // Code finds the descriptor of a message by its full name.
     config.enable_type_names();
     let mut builder = tonic_prost_build::configure();
     for field in BOXED {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("a2a_descriptor");
 
-/// The descriptors of the protocol. `None` would be a defect of the build, which every test would show.
+/// The descriptors of the protocol. `None` only after a defect of the build, with which every test fails.
 static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
 
 /// A message without a JSON form, or a value that is not the JSON form of the message.
@@ -44,7 +44,7 @@ pub fn parse<M: Name + Default>(value: Value) -> Result<M, JsonError> {
 ///
 /// # Errors
 ///
-/// A defect of the build.
+/// The message cannot be encoded. This is a defect of the build.
 pub fn to_value<M: Name>(message: &M) -> Result<Value, JsonError> {
     let broken = |error: &dyn std::fmt::Display| JsonError::of(&format!("cannot encode the message: {error}"));
     let dynamic = DynamicMessage::decode(descriptor::<M>()?, Message::encode_to_vec(message).as_slice())
@@ -62,12 +62,12 @@ fn shorten_numbers(value: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(shorten_numbers),
         Value::Object(fields) => fields.values_mut().for_each(shorten_numbers),
         Value::Number(number) => {
-            // All whole numbers up to this one are exact.
-            const MOST: f64 = 9_007_199_254_740_992.0;
+            // An f64 represents all whole numbers up to this one exactly.
+            const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
             if let Some(float) = number.as_f64()
                 && number.is_f64()
                 && float.fract() == 0.0
-                && float.abs() < MOST
+                && float.abs() < MAX_EXACT
                 && let Ok(whole) = format!("{float:.0}").parse::<i64>()
             {
                 *value = Value::from(whole);

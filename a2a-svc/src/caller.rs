@@ -49,7 +49,7 @@ impl Caller {
         &self.config.limits
     }
 
-    /// Held while a context of the caller is created.
+    /// Returns the lock that is held while a context of the caller is created.
     pub(crate) const fn creating(&self) -> &tokio::sync::Mutex<()> {
         &self.creating
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_valid_tokens_identify_a_caller() {
+    fn only_valid_token_identifies_caller() {
         let callers = Callers::new(vec![
             caller("a", Some("aaaaaaaaaaaaaaaa")),
             caller("b", Some("bbbbbbbbbbbbbbbb")),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_names_a_caller_unless_a_token_does() {
+    fn certificate_names_caller_without_token() {
         let callers = Callers::new(vec![
             caller("a", Some("aaaaaaaaaaaaaaaa")),
             caller("b", None),

@@ -26,13 +26,14 @@ use crate::{
 pub(crate) const PROTOCOL_VERSION: &str = "1.0";
 /// The URI of the extension with the limits of a caller, in extended cards.
 const LIMITS_EXTENSION: &str = "https://troupe.dev/a2a/extensions/limits/v1";
-/// The names of the security schemes.
+/// The name of the security scheme with bearer tokens.
 const BEARER: &str = "bearer";
+/// The name of the security scheme with client certificates.
 const CERTIFICATE: &str = "certificate";
-/// How long a template is remembered.
+/// Time for which a template is cached.
 const TEMPLATE_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Makes the cards of the exported roles.
+/// Creates the cards of the exported roles.
 pub(crate) struct Cards {
     registry: Registry,
     public_url: String,
@@ -65,7 +66,7 @@ impl Cards {
         }
     }
 
-    /// Returns when the card of an agent had this tag for the first time since the start of the service.
+    /// Returns the time at which the card of an agent first had this tag since the start of the service.
     pub(crate) fn first_seen(&self, agent: &str, tag: &str, now: SystemTime) -> SystemTime {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(agent) {
@@ -77,7 +78,8 @@ impl Cards {
         }
     }
 
-    /// Returns the template of a role. `None`: the registry does not have it, or cannot be reached.
+    /// Returns the template of a role. If the registry cannot be reached, returns the last known template. `None`: the
+    /// registry does not have the template, or it was never read.
     async fn template(&self, agent: &Agent) -> Option<Template> {
         let known = {
             let templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +136,7 @@ impl Cards {
         let schemes = schemes(config, callers);
         let requirements = match callers.has_anonymous() {
             true => Vec::new(),
-            // Each of them suffices.
+            // Each scheme is sufficient.
             false => schemes.keys().map(|name| requirement(name)).collect(),
         };
         AgentCard {
@@ -157,8 +159,8 @@ impl Cards {
                 extensions: vec![AgentExtension {
                     uri: SEQUENCE_EXTENSION.to_owned(),
                     description: String::from(
-                        "Tasks and updates have their position in the metadata `troupe/sequence`. A subscription with the \
-                         header `troupe-after-sequence` continues after it.",
+                        "The metadata `troupe/sequence` contains the position of a task or an update. A subscription with \
+                         a position in the header `troupe-after-sequence` continues after that position.",
                     ),
                     required: false,
                     params: None,
@@ -277,7 +279,7 @@ mod tests {
     use crate::upstream::Upstream;
 
     #[tokio::test]
-    async fn grpc_address_has_a_port() {
+    async fn grpc_address_has_port() {
         let registry = Upstream {
             url: String::from("http://127.0.0.1:1"),
             token: None,

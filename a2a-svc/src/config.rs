@@ -50,7 +50,7 @@ pub enum ConfigError {
     Token(#[from] SecretError),
     /// The port would be open to other machines.
     #[error(
-        "refusing to serve A2A without tokens on {0}: remove `anonymous` from the file, listen on 127.0.0.1, or give --insecure"
+        "refusing to serve A2A without tokens on {0}: remove `anonymous` from the file, listen on 127.0.0.1, or set --insecure"
     )]
     Open(SocketAddr),
 }
@@ -58,7 +58,7 @@ pub enum ConfigError {
 /// The configuration of the service.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The URL in the agent cards, without a slash at its end. `None`: that of the listener.
+    /// The URL in the agent cards, without a slash at its end. `None`: the URL of the listener.
     pub(crate) public_url: Option<String>,
     /// The exported roles. The first one is the default.
     pub(crate) agents: Vec<Agent>,
@@ -106,26 +106,26 @@ pub(crate) struct Agent {
     pub(crate) reasoning_effort: String,
     #[serde(default)]
     pub(crate) provider: String,
-    /// The loosest sandbox of the agent and its descendants.
+    /// The upper bound of the sandbox of the agent and its descendants.
     #[serde(default)]
     pub(crate) sandbox: SandboxName,
-    /// The tools that the agent and its descendants may use at most. Empty: all but `deny_tools`.
+    /// The upper bound of the tools of the agent and its descendants. Empty: all tools except `deny_tools`.
     #[serde(default)]
     pub(crate) allow_tools: Vec<String>,
     #[serde(default)]
     pub(crate) deny_tools: Vec<String>,
-    /// Tools of which every call needs an operator's approval.
+    /// Tools whose every call needs an operator's approval.
     #[serde(default)]
     pub(crate) approve_tools: Vec<String>,
-    /// Tokens that a context may spend. 0: no limit.
+    /// Maximum number of tokens of a context. 0: no limit.
     #[serde(default)]
     pub(crate) token_budget: u64,
-    /// Turns that a context may have. 0: no limit.
+    /// Maximum number of turns of a context. 0: no limit.
     #[serde(default)]
     pub(crate) turn_budget: u32,
     pub(crate) max_depth: Option<u32>,
     pub(crate) max_threads: Option<u32>,
-    /// How long an approval waits. Default: the supervisor's.
+    /// Time limit of an approval. Default: the supervisor's default.
     #[serde(default, deserialize_with = "span")]
     pub(crate) approval_timeout: Option<Duration>,
     /// Whether the agent receives the id of each message as an additional line of its input.
@@ -184,13 +184,13 @@ pub(crate) struct CallerConfig {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CallerLimits {
-    /// Requests in a minute.
+    /// Maximum number of requests in a minute.
     pub(crate) requests_per_minute: u32,
-    /// Tokens of all kept contexts of the caller together. 0: no limit.
+    /// Maximum number of tokens of all stored contexts of the caller together. 0: no limit.
     pub(crate) token_budget: u64,
-    /// Open contexts.
+    /// Maximum number of open contexts.
     pub(crate) max_contexts: u32,
-    /// Calls and streams in progress.
+    /// Maximum number of calls and streams in progress.
     pub(crate) max_calls: u32,
 }
 
@@ -254,7 +254,7 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
 }
 
 impl Config {
-    /// Loads the file. Token files are relative to its directory. A caller without one needs a certificate.
+    /// Loads the file. Token files are relative to its directory. A caller without a token file needs a certificate.
     ///
     /// # Errors
     ///
@@ -368,7 +368,9 @@ fn check(file: &File, knows_certificates: bool) -> Result<(), String> {
     if let Some(default) = &file.default_agent
         && !ids.contains(default.as_str())
     {
-        return Err(format!("`default_agent` is {default:?}, which no agent has as its id"));
+        return Err(format!(
+            "`default_agent` is {default:?}, which is not the id of an agent"
+        ));
     }
     if file.callers.is_empty() && file.anonymous.is_none() {
         return Err(String::from(
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_follow_the_role() {
+    fn defaults_follow_role() {
         let config =
             load("agents: [{role: explorer}, {role: worker, id: w}]\ndefault_agent: w\nanonymous: {}\n").unwrap();
         let ids: Vec<_> = config.agents.iter().map(|agent| agent.id.as_str()).collect();
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_are_rejected_with_the_value() {
+    fn invalid_file_is_rejected_with_value() {
         for (text, part) in [
             ("agents: []\nanonymous: {}", "0 entries"),
             ("agents: [{role: a}]", "no caller may use"),

@@ -30,11 +30,11 @@ use crate::{
 
 /// Maximum number of contexts in memory without readers.
 const MAX_IDLE: usize = 2_000;
-/// How long a context is followed after its last reader has gone.
+/// Time for which a context is followed after its last reader was dropped.
 const LINGER: Duration = Duration::from_secs(5);
 /// Maximum time until the events of a session have been read.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
-/// Number of streams of a connection to the supervisor, which accepts 1,024.
+/// Maximum number of streams on a connection to the supervisor, which accepts 1,024.
 const STREAMS_PER_CONNECTION: usize = 900;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl Contexts {
     ///
     /// # Errors
     ///
-    /// The session was deleted, or the supervisor cannot be reached.
+    /// The session was deleted, the supervisor cannot be reached, or too many sessions are followed.
     pub(crate) async fn read(&self, session: &Session, sequence: u64) -> Result<Reader> {
         let context = self.context(session);
         let mut reader = Reader {
@@ -136,7 +136,7 @@ impl Contexts {
     pub(crate) async fn watch(&self, session: &Session, sequence: u64) -> Result<Reader> {
         let context = self.context(session);
         let reader = self.read(session, sequence).await?;
-        // After the subscription, so that the follower sees the reader.
+        // Call `follow` after the subscription, so that the follower sees the reader.
         self.follow(&context)?;
         Ok(reader)
     }
@@ -160,7 +160,7 @@ impl Contexts {
     }
 }
 
-/// Removes the contexts without readers that were not used for the longest time.
+/// Removes the least recently used contexts without readers.
 fn evict(table: &mut HashMap<String, Arc<Context>>) {
     let mut idle: Vec<_> = table
         .values()
@@ -173,7 +173,7 @@ fn evict(table: &mut HashMap<String, Arc<Context>>) {
     }
 }
 
-/// A view of a context.
+/// Reads the state of a context.
 #[derive(Clone)]
 pub(crate) struct Reader {
     view: watch::Receiver<View>,
@@ -199,7 +199,7 @@ impl Reader {
         }
     }
 
-    /// Marks the present state as seen and returns it.
+    /// Marks the current state as seen and returns it.
     pub(crate) fn see(&mut self) -> Arc<Fold> {
         Arc::clone(&self.view.borrow_and_update().fold)
     }
@@ -278,8 +278,8 @@ async fn stream(supervisor: &Supervisor, context: &Context) -> std::result::Resu
     let broken = |status: tonic::Status| match status.code() {
         Code::NotFound => Ended::Gone,
         Code::OutOfRange => {
-            // Tasks before the oldest position were compacted, and are not found any more. A log that is shorter than
-            // the position is another one, such as one from a backup.
+            // Tasks before the oldest position were compacted and can no longer be found. A log that is shorter than
+            // the position is a different log, for example one restored from a backup, and is read from the start.
             let is_compacted = fault::reason_of(&status) == Some(Reason::HistoryCompacted);
             let oldest = fault::metadata_of(&status)
                 .get("oldest")

@@ -22,7 +22,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No such task, or none of the caller.
+    /// The task does not exist, or belongs to another caller.
     TaskNotFound,
     /// The task has ended.
     TaskNotCancelable,
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Internal,
 }
 
-/// The codes of a kind: reason, whether it is the protocol's own, JSON-RPC, gRPC.
+/// The codes of a kind: the reason, whether the protocol defines it, the JSON-RPC code and the gRPC code.
 struct Codes(&'static str, bool, i64, Code);
 
 impl Kind {
@@ -125,7 +125,7 @@ impl Error {
         }
     }
 
-    /// The same error for a task that does not exist and for the task of another caller.
+    /// Returns the error for a task that does not exist, which is the same as for a task of another caller.
     pub(crate) fn task_not_found(id: &str) -> Self {
         Self::new(Kind::TaskNotFound, format!("no task with id {:?}", cut(id))).with("taskId", cut(id))
     }
@@ -159,7 +159,7 @@ impl Error {
         Value::Array(details)
     }
 
-    /// Returns the status of a response over HTTP, which follows from that of gRPC.
+    /// Returns the HTTP status, which is derived from the gRPC code.
     pub(crate) fn http_status(&self) -> StatusCode {
         match self.kind.codes().3 {
             _ if self.kind == Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -216,7 +216,7 @@ impl Error {
             _ => Kind::Internal,
         };
         if kind == Kind::Internal {
-            // The text may describe the configuration of the operator, which is not the caller's.
+            // The text may describe the operator's configuration, which callers must not see.
             tracing::warn!(code = ?status.code(), message = status.message(), "the supervisor rejected a call");
             return Self::internal("the agent is not available; its operator has the reason in the log");
         }
@@ -234,7 +234,7 @@ impl From<Status> for Error {
     }
 }
 
-/// Bounds a caller's text in an error.
+/// Truncates a caller's text for an error.
 pub(crate) fn cut(text: &str) -> &str {
     let end = text.char_indices().nth(128).map_or(text.len(), |(at, _)| at);
     text.get(..end).unwrap_or_default()
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn task_error_has_the_codes_of_every_binding() {
+    fn task_error_has_codes_of_every_binding() {
         let error = Error::task_not_found("t");
         assert_eq!(error.to_json_rpc()["code"], -32001);
         assert_eq!(error.to_http()["error"]["code"], 404);

@@ -1,5 +1,5 @@
-//! The tasks of a context, computed from the events of its session. Pure: the same events give the same tasks, so nothing
-//! about a task has to be stored elsewhere.
+//! The tasks of a context, computed from the events of its session. The same events always give the same tasks, so the
+//! state of tasks is not stored elsewhere.
 //!
 //! A task begins with an input that arrives while no task is open, and ends with the turn after which no input waits. A
 //! turn that ends with a question leaves its task open: the next input answers it. An input that arrives while a task is
@@ -21,7 +21,7 @@ const MAX_UPDATES: usize = 4_096;
 /// Maximum number of threads below the agent that a task shows.
 pub(crate) const MAX_DESCENDANTS: usize = 256;
 
-/// Returns the note that marks a canceled task. Only an operator's note counts, which an agent cannot set.
+/// Returns the note that marks a canceled task. Only a note that an operator set counts, so an agent cannot cancel a task.
 pub(crate) fn cancel_note(number: u32) -> String {
     format!("A2A task {number} canceled by its caller")
 }
@@ -62,13 +62,13 @@ pub(crate) enum Change {
     Output(Output),
 }
 
-/// A change of a task with its place in the log.
+/// A change of a task with its position in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Update {
     /// The event that caused it.
     pub(crate) sequence: u64,
-    /// Where a reader continues that has seen this update and everything before it. An event can cause several updates:
-    /// then all but the last one have the position before the event.
+    /// The position after which a reader of this update continues. If an event causes several updates, all except the
+    /// last one have the position before the event.
     pub(crate) resume: u64,
     pub(crate) time: Timestamp,
     pub(crate) change: Change,
@@ -109,13 +109,13 @@ pub(crate) struct Task {
     pub(crate) began: u64,
     pub(crate) inputs: Vec<Input>,
     pub(crate) turns: Vec<Turn>,
-    /// By thread id.
+    /// The threads below the agent, by thread id.
     pub(crate) descendants: BTreeMap<String, Descendant>,
-    /// In order, the first of which is its creation.
+    /// The updates in order. The first one is the creation of the task.
     pub(crate) updates: Vec<Update>,
 }
 
-/// The state of a task at a time.
+/// The state of a task at a position in the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) state: TaskState,
@@ -127,7 +127,7 @@ pub(crate) struct Standing {
 }
 
 impl Task {
-    /// Returns the state after the updates up to this place in the log.
+    /// Returns the state after the updates up to this position in the log.
     pub(crate) fn standing_at(&self, sequence: u64) -> Standing {
         let mut standing = Standing {
             state: TaskState::Submitted,
@@ -148,12 +148,12 @@ impl Task {
         standing
     }
 
-    /// Returns the present state.
+    /// Returns the current state.
     pub(crate) fn standing(&self) -> Standing {
         self.standing_at(u64::MAX)
     }
 
-    /// Returns the outputs up to this place in the log.
+    /// Returns the outputs up to this position in the log.
     pub(crate) fn outputs_at(&self, sequence: u64) -> impl Iterator<Item = &Output> {
         let updates = self
             .updates
@@ -165,7 +165,7 @@ impl Task {
         })
     }
 
-    /// Returns the turn that runs, or that ended last.
+    /// Returns the running turn, otherwise the turn that ended last.
     pub(crate) fn last_turn(&self) -> Option<u32> {
         self.turns.last().map(|turn| turn.turn)
     }
@@ -196,11 +196,11 @@ pub(crate) struct Fold {
     open: Option<u32>,
     /// Inputs of the open task that no turn has consumed.
     pending: BTreeSet<u32>,
-    /// Approvals that wait, with their explanation.
+    /// The explanations of pending approvals, by approval id.
     approvals: BTreeMap<String, String>,
     /// The question of the running turn.
     question: Option<String>,
-    /// Why the budget is spent.
+    /// The reason of the condition that the budget is exhausted.
     budget: Option<String>,
     /// Conditions under which the agent makes no progress. Callers do not see their reasons, which can name runners.
     obstacles: BTreeSet<ConditionKind>,
@@ -236,7 +236,7 @@ impl Fold {
             .find(|task| task.inputs.iter().any(|input| input.number == number))
     }
 
-    /// Records that everything up to this place was seen.
+    /// Records that all events up to this position were applied.
     pub(crate) fn reach(&mut self, sequence: u64) {
         self.sequence = self.sequence.max(sequence);
     }
@@ -320,7 +320,7 @@ impl Fold {
                 | ConditionKind::ContextLost => {}
             },
             Kind::TurnEnded(ended) => self.turn_ended(at, ended),
-            // Prompts are the operator's.
+            // Callers must not see prompts, which belong to the operator.
             Kind::ArtifactRecorded(artifact) if artifact.kind != "prompt" && self.is_of_open_task(artifact.turn) => {
                 self.push(at, Change::Output(Output::Recorded(Box::new(artifact.clone()))));
             }
@@ -376,7 +376,7 @@ impl Fold {
     }
 
     fn turn_ended(&mut self, at: At, ended: &TurnEnded) {
-        // Turn 0 never started: the waiting inputs are gone with it.
+        // The end of turn 0 means that no turn was started for the pending inputs. They are dropped.
         let never_started = ended.turn == 0 && !self.pending.is_empty();
         if !never_started && !self.is_of_open_task(ended.turn) {
             return;
@@ -429,7 +429,7 @@ impl Fold {
             .is_some_and(|task| task.turns.iter().any(|own| own.turn == turn))
     }
 
-    /// Sets the state that waiting approvals cause, or their absence.
+    /// Updates the state of the open task after a change of the pending approvals.
     fn show_approvals(&mut self, at: At) {
         let Some(state) = self.open_task().map(|task| task.standing().state) else {
             return;
@@ -443,7 +443,7 @@ impl Fold {
         }
     }
 
-    /// Shows the present conditions in the status of the open task.
+    /// Adds an update with the current conditions to the open task.
     fn show_obstacles(&mut self, at: At) {
         if let Some(state @ (TaskState::Submitted | TaskState::Working)) =
             self.open_task().map(|task| task.standing().state)
@@ -534,7 +534,7 @@ impl Fold {
     }
 }
 
-/// The place and the time of an event.
+/// The position and the time of an event.
 #[derive(Clone, Copy)]
 struct At {
     sequence: u64,
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn question_keeps_the_task_open_over_turns() {
+    fn question_keeps_task_open_over_turns() {
         let mut log = Log::new();
         log.start(1, &[1]);
         log.ask(true);
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn input_of_a_running_task_is_part_of_it() {
+    fn input_during_task_belongs_to_task() {
         let mut log = Log::new();
         log.start(1, &[1]);
         log.input(2);
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_of_the_agent_explains_a_working_task() {
+    fn condition_of_agent_explains_working_task() {
         let mut log = Log::new();
         log.start(1, &[1]);
         let condition = |active| {
@@ -719,7 +719,7 @@ mod tests {
         assert_eq!(task.standing_at(3).state, TaskState::Working);
     }
 
-    /// Any events of a thread, in any order: the supervisor allows only some of the orders.
+    /// Returns arbitrary events of a thread in any order, including orders that the supervisor never produces.
     fn kinds() -> impl Strategy<Value = Vec<Kind>> {
         let number = 1..6_u32;
         let kind = prop_oneof![
@@ -764,7 +764,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_events_keep_the_rules_of_tasks(kinds in kinds()) {
+        fn tasks_are_consistent_for_any_events(kinds in kinds()) {
             let mut log = Log::new();
             let mut ended: BTreeMap<u32, usize> = BTreeMap::new();
             for kind in kinds {

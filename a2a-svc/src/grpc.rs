@@ -62,7 +62,7 @@ pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
         text.trim().parse().map_err(|_| {
             Error::invalid_params(
                 AFTER_HEADER,
-                "the position is the number in the metadata `troupe/sequence`",
+                "the position must be the number in the metadata `troupe/sequence`",
             )
         })
     })
@@ -70,7 +70,7 @@ pub(crate) fn parse_after(text: Option<&str>) -> Result<Option<u64>> {
 }
 
 impl Grpc {
-    /// Admits a call. The error is its answer.
+    /// Admits a call. The error is the status of its response.
     fn admit<T>(&self, request: Request<T>, tenant: fn(&T) -> &String) -> std::result::Result<(Call, T), Status> {
         match self.try_admit(&request, tenant(request.get_ref())) {
             Ok(call) => Ok((call, request.into_inner())),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_served_version_is_accepted() {
+    fn only_served_version_is_accepted() {
         assert!(check_version(Some("1.0")).is_ok());
         for version in [None, Some(""), Some("0.3"), Some("1.1"), Some("2.0"), Some("1.0.0")] {
             assert_eq!(

@@ -1,6 +1,6 @@
 //! The JSON-RPC and HTTP+JSON bindings, and the agent cards.
 //!
-//! | path | what |
+//! | path | response |
 //! |---|---|
 //! | `/.well-known/agent-card.json`, `/a2a/ID/.well-known/agent-card.json` | the card of the default agent, of an agent |
 //! | `POST /`, `POST /a2a/ID` | JSON-RPC |
@@ -55,15 +55,16 @@ pub(crate) const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Interval of comments on a stream without updates. They detect readers that are gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The media types of JSON.
+/// The media type of JSON.
 const JSON: &str = "application/json";
+/// The media type of the protocol's JSON.
 const A2A_JSON: &str = "application/a2a+json";
-/// How long a card may be cached.
+/// The header `cache-control` of cards.
 const CARD_CACHE: &str = "public, max-age=60";
 /// The header with the extensions of the protocol.
 const EXTENSIONS_HEADER: &str = "a2a-extensions";
 
-/// Answers a request.
+/// Handles a request.
 pub(crate) async fn handle(gateway: Arc<Gateway>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
@@ -122,7 +123,8 @@ impl Exchange {
 
     /// Authenticates the request.
     fn enter(&self) -> Result<Entry> {
-        // A browser sends the header for other sites. Without a token, they could use the caller's machine.
+        // A browser sends the header `origin` with requests of other sites. Without this check, other sites could use
+        // the agents of a caller that needs no token.
         let authorization = self
             .headers
             .get(AUTHORIZATION)
@@ -172,7 +174,7 @@ impl Exchange {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Object(Map::new()));
         }
-        // A form of another site cannot have these types.
+        // An HTML form of another site cannot send these types.
         if ![JSON, A2A_JSON].contains(&self.media_type().to_ascii_lowercase().as_str()) {
             return Err(Error::new(
                 Kind::ContentTypeNotSupported,
@@ -186,7 +188,7 @@ impl Exchange {
             .map_err(|error| Error::new(Kind::Parse, format!("the body is not JSON: {error}")))
     }
 
-    /// Answers with the agent card.
+    /// Returns the agent card.
     async fn card(&self) -> Response {
         if self.method != Method::GET && self.method != Method::HEAD {
             return self.rest_error(&method_not_allowed());
@@ -241,7 +243,7 @@ impl Exchange {
             }),
             Err(error) => {
                 let response = json!({ "jsonrpc": "2.0", "id": id, "error": error.to_json_rpc() });
-                // The statuses that proxies and clients act on.
+                // Proxies and clients react to these statuses.
                 let status = match error.kind {
                     Kind::Unauthenticated
                     | Kind::PermissionDenied
@@ -262,12 +264,12 @@ impl Exchange {
         let Value::Object(mut request) = request else {
             return (
                 Value::Null,
-                invalid("a JSON-RPC request is an object; batches are not part of the protocol"),
+                invalid("a JSON-RPC request must be an object; batches are not part of the protocol"),
             );
         };
         let id = request.remove("id").unwrap_or(Value::Null);
         if !matches!(id, Value::String(_) | Value::Number(_) | Value::Null) {
-            return (Value::Null, invalid("the id of a request is a string or a number"));
+            return (Value::Null, invalid("the id of a request must be a string or a number"));
         }
         if request.get("jsonrpc") != Some(&Value::from("2.0")) {
             return (id, invalid("`jsonrpc` must be \"2.0\""));
@@ -424,7 +426,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the media type of a response: that of the request, or that which the client accepts.
+    /// Returns the media type of a response: the type of the request, otherwise the type that the client accepts.
     fn response_type(&self) -> &'static str {
         let accepts = self.header(ACCEPT.as_str()).unwrap_or_default();
         let is_plain = self.media_type().eq_ignore_ascii_case(JSON) || accepts.contains(JSON);
@@ -449,7 +451,7 @@ fn value<M: prost::Name>(message: &M) -> Result<Answer> {
     Ok(Answer::Value(json::to_value(message)?))
 }
 
-/// Parses a request for tasks. An unknown state would otherwise list all tasks.
+/// Parses a ListTasks request. Rejects an unknown state, which would otherwise list all tasks.
 fn list_request(params: Value) -> Result<ListTasksRequest> {
     if let Some(Value::String(state)) = params.get("status")
         && TaskState::from_str_name(state).is_none()
@@ -462,7 +464,7 @@ fn list_request(params: Value) -> Result<ListTasksRequest> {
     json::parse(params)
 }
 
-/// Returns a list of tasks, all of whose fields are required.
+/// Returns a ListTasks response with all its fields, which are required.
 fn tasks(response: &ListTasksResponse) -> Result<Answer> {
     let mut value = json::to_value(response)?;
     if let Value::Object(fields) = &mut value {

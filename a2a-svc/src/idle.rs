@@ -10,7 +10,7 @@ use troupe_proto::supervisor::v1::{CloseSessionRequest, Session, StatusKind};
 
 use crate::{gateway::Gateway, push::CLEAN_EVERY, upstream::brief};
 
-/// How often contexts are looked through.
+/// Interval at which contexts are checked.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Closes idle contexts, until it is dropped.

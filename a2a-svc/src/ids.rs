@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_spelling_names_a_task() {
+    fn task_id_has_one_spelling() {
         let id = "01a1fc89-0902-7629-98ed-9dce17881f00-3";
         assert_eq!(TaskId::parse(id).map(|id| id.to_string()).as_deref(), Some(id));
         for text in [

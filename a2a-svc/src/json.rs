@@ -18,7 +18,7 @@ pub(crate) fn parse<M: Name + Default>(value: Value) -> Result<M> {
 ///
 /// # Errors
 ///
-/// A defect of the build.
+/// The message cannot be encoded. This is a defect of the build.
 pub(crate) fn to_value<M: Name>(message: &M) -> Result<Value> {
     a2a_proto::json::to_value(message).map_err(|error| Error::internal(error.to_string()))
 }

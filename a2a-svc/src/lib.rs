@@ -2,7 +2,7 @@
 //!
 //! The service is a client of the supervisor. A context is a session, and a task is one turn of its root thread, or
 //! several turns with questions between them. `fold` computes tasks from the events of a session, `contexts` follows
-//! the sessions, `gateway` has the operations, and `http` and `grpc` their bindings. The only state of its own is
+//! the sessions, `gateway` has the operations, and `http` and `grpc` their bindings. The only state of the service is
 //! the configuration of push notifications (`push`).
 #![forbid(unsafe_code)]
 

@@ -23,13 +23,13 @@ impl Binding {
     }
 }
 
-/// What became of an attempt to send a push notification.
+/// The outcome of an attempt to send a push notification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Delivery {
     Accepted,
-    /// It is tried again.
+    /// The attempt failed and will be repeated.
     Failed,
-    /// It was tried too often.
+    /// The maximum number of attempts failed.
     GivenUp,
 }
 

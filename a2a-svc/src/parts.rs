@@ -39,7 +39,7 @@ pub(crate) fn check(message: &Message) -> Result<()> {
     if message.role() != Role::User {
         return Err(Error::invalid_params(
             "message.role",
-            "a client sends messages with ROLE_USER",
+            "the role of a client's message must be ROLE_USER",
         ));
     }
     if message.parts.is_empty() || message.parts.len() > MAX_PARTS {
@@ -112,7 +112,7 @@ fn to_text(part: &Part, index: usize) -> Result<String> {
             if url.len() > 2_048 || url.chars().any(char::is_control) {
                 return Err(Error::invalid_params(
                     &field,
-                    "a URL has at most 2048 characters on one line",
+                    "the URL must have at most 2048 characters on one line",
                 ));
             }
             Ok(match part.filename.is_empty() {

@@ -90,7 +90,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     let service = options.service;
     ensure!(
         service.jwt.jwt_issuer.is_none(),
-        "callers of A2A agents have tokens or certificates: leave --jwt-issuer out"
+        "callers of A2A agents have tokens or certificates: remove --jwt-issuer"
     );
     let program = Program::start("a2a-svc", &[], &service.admin).await?;
     let config = Config::load(&options.a2a_config, service.tls.knows_clients())?;

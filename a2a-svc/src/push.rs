@@ -1,7 +1,7 @@
 //! Push notifications: the updates of a task, sent to a URL that the caller configured.
 //!
-//! A configuration is a file, because it has secrets that the supervisor has no place for. The file also has the position
-//! up to which updates were accepted, so that a crash repeats at most one of them. Everything else is in the
+//! Each configuration is stored in a file, because it has secrets that the supervisor cannot store. The file also has the
+//! position up to which updates were accepted, so that a crash repeats at most one of them. All other state is in the
 //! supervisor's log.
 
 use std::{
@@ -39,17 +39,18 @@ use crate::{
     upstream::{self, Supervisor},
 };
 
-/// Maximum number of configurations of a task and of all tasks.
+/// Maximum number of configurations of a task.
 pub(crate) const MAX_OF_TASK: usize = 8;
+/// Maximum number of configurations of all tasks.
 pub(crate) const MAX_TOTAL: usize = 10_000;
 const MAX_URL_BYTES: usize = 2_048;
 const MAX_SECRET_BYTES: usize = 2_048;
 pub(crate) const POST_WITHIN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
-/// How often an update is tried before the configuration is given up: about a day.
+/// Maximum number of attempts to send an update, which take about a day. Then the delivery is abandoned.
 pub(crate) const MAX_ATTEMPTS: u32 = 300;
-/// How often the configurations of deleted contexts are removed.
+/// Interval at which the configurations of deleted contexts are removed.
 pub(crate) const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// The header with the token of a configuration.
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-a2a-notification-token");
@@ -63,9 +64,9 @@ struct Stored {
     token: String,
     scheme: String,
     credentials: String,
-    /// Everything up to this event was accepted.
+    /// The receiver has accepted all updates up to this event.
     position: u64,
-    /// Whether nothing more will be sent.
+    /// Whether the delivery has ended.
     is_done: bool,
 }
 
@@ -264,7 +265,7 @@ impl Push {
     pub(crate) fn check(&self, config: &TaskPushNotificationConfig) -> Result<()> {
         let bad = |field: &str, problem: String| Err(Error::invalid_params(field, problem));
         if config.id.len() > 128 || config.id.chars().any(char::is_control) {
-            return bad("id", String::from("the id has at most 128 bytes on one line"));
+            return bad("id", String::from("the id must have at most 128 bytes on one line"));
         }
         if config.url.len() > MAX_URL_BYTES {
             return bad("url", format!("the URL has more than {MAX_URL_BYTES} bytes"));
@@ -289,7 +290,7 @@ impl Push {
         {
             return bad(
                 "authentication.scheme",
-                String::from("the scheme is the name of an HTTP authentication scheme"),
+                String::from("the scheme must be the name of an HTTP authentication scheme"),
             );
         }
         for (field, secret) in [
@@ -300,7 +301,7 @@ impl Push {
             if secret.len() > MAX_SECRET_BYTES || !is_visible {
                 return bad(
                     field,
-                    format!("it has at most {MAX_SECRET_BYTES} visible ASCII characters"),
+                    format!("it must have at most {MAX_SECRET_BYTES} visible ASCII characters"),
                 );
             }
         }
@@ -365,7 +366,7 @@ impl Push {
         }
     }
 
-    /// Stores how far a configuration has come. Returns false if it was deleted or replaced.
+    /// Stores the position of a configuration. Returns false if the configuration was deleted or replaced.
     async fn advance(&self, stored: &Stored) -> Result<bool> {
         let _writing = self.writing.lock().await;
         {
@@ -407,7 +408,7 @@ impl Push {
         }
     }
 
-    /// Returns when the task has ended and its last update was accepted, or the configuration is gone.
+    /// Sends updates until the task has ended and its last update was accepted, or until the configuration is deleted.
     async fn follow(&self, stored: &mut Stored) -> Result<()> {
         let gone = || Error::new(Kind::TaskNotFound, "the task does not exist");
         let session = upstream::session(&self.supervisor, &stored.key.task.context)
@@ -441,7 +442,7 @@ impl Push {
                     tracing::warn!(
                         context = stored.key.task.context,
                         task = stored.key.task.number,
-                        "push notifications of a task are given up: its receiver accepted none for too long"
+                        "push notifications of a task are abandoned: the receiver accepted none for too long"
                     );
                     self.advance(stored).await?;
                     return Ok(());
@@ -457,7 +458,7 @@ impl Push {
         }
     }
 
-    /// Sends an update until it is accepted. Returns false if it is given up.
+    /// Sends an update until it is accepted. Returns false after the maximum number of attempts.
     async fn send(&self, stored: &Stored, body: Bytes) -> Result<bool> {
         let internal = |error: &dyn std::fmt::Display| Error::internal(error.to_string());
         let target = Target::parse(&stored.url).map_err(|error| internal(&error))?;
@@ -546,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_read_again() {
+    fn stored_configurations_are_loaded() {
         let directory = tempfile::tempdir().unwrap();
         let text = serde_json::to_vec(&stored()).unwrap();
         fs::write(directory.path().join("a.json"), &text).unwrap();

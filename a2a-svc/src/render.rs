@@ -44,10 +44,10 @@ pub(crate) struct Renderer<'a> {
     pub(crate) shows_ids: bool,
 }
 
-/// What to render of a task.
+/// The part of a task to render.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
-    /// The place in the log.
+    /// The position in the log.
     pub(crate) sequence: u64,
     pub(crate) artifacts: bool,
     /// Maximum number of messages of the history. `None`: all.
@@ -233,7 +233,7 @@ impl Renderer<'_> {
         ))
     }
 
-    /// Returns an output as it is in a task, where large contents are left out.
+    /// Returns an output for a task, without large contents.
     async fn artifact(&self, output: &Output) -> Result<Artifact> {
         let recorded = match output {
             Output::Result(text) => return self.result(text).await,
@@ -262,7 +262,7 @@ impl Renderer<'_> {
         if bytes.len() <= MAX_INLINE_BYTES {
             return Ok(vec![artifact(recorded, content_of(recorded, bytes))]);
         }
-        // A text could be cut within a character.
+        // The pieces are bytes, because a text could be cut within a character.
         let pieces = bytes.chunks(MAX_INLINE_BYTES);
         Ok(pieces
             .map(|piece| artifact(recorded, part::Content::Raw(piece.to_vec().into())))
@@ -284,7 +284,8 @@ impl Renderer<'_> {
         content(self.supervisor, &self.session.session_id, &stored, most).await
     }
 
-    /// Renders an update. A large artifact comes in pieces; all but the last one have the position before it.
+    /// Renders an update. A large artifact is split into pieces; all pieces except the last one have the position before
+    /// the update.
     pub(crate) async fn update(&self, task: &Task, update: &Update) -> Result<Vec<StreamResponse>> {
         let payloads = match &update.change {
             Change::State(state, message, conditions) => {

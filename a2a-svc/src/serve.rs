@@ -35,7 +35,7 @@ const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
 /// Number of connections to the supervisor for streams, in addition to the one for calls.
 const STREAM_CONNECTIONS: usize = 8;
 
-/// The surroundings of the service.
+/// The options of the service.
 #[derive(Debug)]
 pub struct Options {
     /// The exported roles and the callers.

@@ -51,10 +51,10 @@ impl Interceptor for Bearer {
         if let Some(token) = &self.0 {
             let text = format!("Bearer {}", token.present().expose());
             let mut value =
-                HeaderValue::try_from(text).map_err(|_| Status::internal("the token is not a header value"))?;
+                HeaderValue::try_from(text).map_err(|_| Status::internal("the token is not a valid header value"))?;
             value.set_sensitive(true);
             let value = MetadataValue::try_from(value.as_bytes())
-                .map_err(|_| Status::internal("the token is not a header value"))?;
+                .map_err(|_| Status::internal("the token is not a valid header value"))?;
             request.metadata_mut().insert(AUTHORIZATION.as_str(), value);
         }
         Ok(request)
@@ -119,7 +119,7 @@ pub(crate) async fn content(
     while let Some(part) = parts.message().await? {
         bytes.extend_from_slice(&part.data);
         if bytes.len() > limit {
-            return Err(Error::new(Kind::Internal, "a content is larger than its size"));
+            return Err(Error::new(Kind::Internal, "a content is larger than its declared size"));
         }
     }
     Ok(Some(bytes))

@@ -344,7 +344,7 @@ async fn ask(pair: &Pair, runner: &mut Runner, attempt: &Attempt, task: &Task) {
 }
 
 #[tokio::test]
-async fn message_becomes_a_turn_with_a_result() {
+async fn message_becomes_turn_with_result() {
     let (pair, _port, mut runner, alice) = setup().await;
     let task = alice.send(message("m1", "Fix it")).await;
     assert!(matches!(state(&task), TaskState::Submitted | TaskState::Working));
@@ -406,7 +406,7 @@ async fn message_becomes_a_turn_with_a_result() {
 }
 
 #[tokio::test]
-async fn blocking_message_waits_for_the_end() {
+async fn blocking_message_waits_for_end_of_task() {
     let (pair, _port, mut runner, alice) = setup().await;
     let sender = alice.clone();
     let sending = tokio::spawn(async move { sender.try_send(message("m1", "Fix it"), false).await.unwrap() });
@@ -421,14 +421,14 @@ async fn blocking_message_waits_for_the_end() {
 }
 
 #[tokio::test]
-async fn question_is_input_required_and_its_answer_continues_the_task() {
+async fn answer_to_question_continues_task() {
     let (pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     ask(&pair, &mut runner, &attempt, &task).await;
     let asking = alice.get(&task.id).await.unwrap();
     assert_eq!(state(&asking), TaskState::InputRequired);
     assert_eq!(text(&asking.status.unwrap().message.unwrap().parts[0]), "Which one?");
 
-    // A task that has not ended holds its context.
+    // A context has at most one task that has not ended.
     let refused = alice
         .try_send(in_context(&task, "m2", "Other work"), true)
         .await
@@ -465,7 +465,7 @@ async fn question_can_be_canceled() {
 }
 
 #[tokio::test]
-async fn cancellation_interrupts_the_turn_and_frees_the_context() {
+async fn cancellation_interrupts_turn_and_frees_context() {
     let (_pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     let canceled = alice.cancel(&task.id).await.unwrap();
     assert_eq!(state(&canceled), TaskState::Canceled);
@@ -555,7 +555,7 @@ fn kinds(all: &[(String, String)]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn streams_have_the_same_updates_and_resume_by_sequence() {
+async fn streams_have_equal_updates_and_resume_by_sequence() {
     let (pair, port, mut runner, alice) = setup().await;
     let request = alice.request(SendMessageRequest {
         message: Some(message("m1", "Fix it")),
@@ -702,7 +702,7 @@ async fn files_links_and_large_artifacts_have_their_form() {
 }
 
 #[tokio::test]
-async fn task_shows_the_threads_below_its_agent() {
+async fn task_shows_threads_below_its_agent() {
     let (pair, _port, mut runner, alice, task, attempt) = setup_working().await;
     let spawned = SpawnAgentRequest {
         session_id: task.context_id.clone(),
@@ -807,7 +807,7 @@ async fn repeated_message_is_one_task() {
 }
 
 #[tokio::test]
-async fn tasks_survive_a_restart_of_all_services() {
+async fn tasks_survive_restart_of_all_services() {
     let (mut pair, port, mut runner, alice) = setup().await;
     let task = alice.send(message("m1", "Fix it")).await;
     let attempt = run(&pair, &mut runner, &task).await;
@@ -832,7 +832,7 @@ async fn callers_see_only_their_own_tasks() {
     let bob = port.client(BOB).await;
     let explorer = |message| bob.try_send_to("explorer", message, true);
 
-    // Bob may not use the default agent, and does not learn of Alice's task.
+    // Bob may not use the default agent, and cannot see Alice's task.
     let denied = bob.try_send(message("b1", "Hello"), true).await.unwrap_err();
     assert_eq!(denied.code(), Code::PermissionDenied);
     let mut request = bob.request(GetTaskRequest {
@@ -866,7 +866,7 @@ async fn callers_see_only_their_own_tasks() {
 }
 
 #[tokio::test]
-async fn context_has_the_limits_of_its_agent() {
+async fn context_has_limits_of_its_agent() {
     let (pair, _port, _runner, alice) = setup().await;
     let task = alice.send(message("m1", "Fix it")).await;
     let session = session(&pair, &task.context_id).await;
@@ -877,7 +877,7 @@ async fn context_has_the_limits_of_its_agent() {
 }
 
 #[tokio::test]
-async fn push_notifications_continue_after_a_restart() {
+async fn push_notifications_continue_after_restart() {
     let (pair, port, mut runner, alice) = setup().await;
     let receiver = Receiver::start().await;
     let task = alice.send(message("m1", "Fix it")).await;
@@ -918,7 +918,7 @@ async fn push_notifications_continue_after_a_restart() {
 }
 
 #[tokio::test]
-async fn private_push_targets_are_refused_by_default() {
+async fn private_push_targets_are_rejected_by_default() {
     let pair = Pair::start().await;
     let config = CONFIG.replace("push_allow_private: true", "");
     let port = Port::over(&pair, &config, tempfile::tempdir().unwrap()).await;
@@ -989,7 +989,7 @@ async fn invalid_requests_have_clear_errors() {
 }
 
 #[tokio::test]
-async fn body_of_a_stranger_is_not_read() {
+async fn body_of_unauthenticated_request_is_not_read() {
     let (_pair, port, _runner, _alice) = setup().await;
     for head in [
         "POST /a2a/worker HTTP/1.1\r\ncontent-type: application/json",
@@ -1005,7 +1005,7 @@ async fn body_of_a_stranger_is_not_read() {
 }
 
 #[tokio::test]
-async fn browsers_need_a_token() {
+async fn browsers_need_token() {
     let pair = Pair::start().await;
     let config = "agents: [{role: worker}]\nanonymous: {}\n";
     let port = Port::over(&pair, config, tempfile::tempdir().unwrap()).await;

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_within_their_bounds() {
+    fn delays_grow_up_to_maximum() {
         let mut backoff = Backoff::new();
         backoff.grow(None);
         assert_eq!(backoff.delay, FIRST);

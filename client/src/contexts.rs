@@ -45,7 +45,7 @@ impl Server {
     }
 }
 
-/// Returns the registry next to a supervisor: port 50051 of the same host.
+/// Returns the default registry of a supervisor: port 50051 of the same host.
 pub(crate) fn registry_of(supervisor: &str) -> String {
     let url = match supervisor.contains("://") {
         true => supervisor.to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn registry_of(supervisor: &str) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contexts {
-    /// The context that applies without `--context`.
+    /// The context that is used without `--context`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
     /// The servers by the names of their contexts.
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registry_is_next_to_the_supervisor() {
+    fn registry_is_on_host_of_supervisor() {
         assert_eq!(
             registry_of("https://troupe.example.com:50052"),
             "https://troupe.example.com:50051"

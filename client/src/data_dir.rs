@@ -47,13 +47,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns the services that run on the data directory, or `None` if no process has it.
+    /// Returns the services that run on the data directory, or `None` if no process uses it.
     #[must_use]
     pub fn find(data_dir: &Path) -> Option<Self> {
         Self::read(data_dir).filter(|_| is_locked(data_dir))
     }
 
-    /// Reads the file, which may be older than the process that has the directory.
+    /// Reads the file, which may be older than the process that uses the directory.
     #[must_use]
     pub fn read(data_dir: &Path) -> Option<Self> {
         let text = fs::read_to_string(data_dir.join(RUNNING)).ok()?;
@@ -61,8 +61,8 @@ impl Running {
     }
 }
 
-/// Returns whether a process holds the lock of the data directory. A process that tries to take the lock during the check
-/// can fail.
+/// Returns whether a process holds the lock of the data directory. Another process that tries to take the lock during the
+/// check can fail.
 #[must_use]
 pub fn is_locked(data_dir: &Path) -> bool {
     File::open(data_dir).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_directory_follows_xdg() {
+    fn data_directory_follows_xdg() {
         for (data, home, expected) in [
             (Some("/data"), Some("/home/a"), Some("/data/troupe")),
             (Some("relative"), Some("/home/a"), Some("/home/a/.local/share/troupe")),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn state_without_a_lock_is_stale() {
+    fn state_without_lock_is_stale() {
         let directory = tempfile::tempdir().unwrap();
         let running = Running {
             pid: 1,

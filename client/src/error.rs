@@ -29,7 +29,7 @@ pub enum Error {
     #[error("TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY belong together; set both or none")]
     HalfIdentity,
     /// The token is not visible ASCII.
-    #[error("the token has characters that cannot be sent; it is visible ASCII")]
+    #[error("the token has characters that cannot be sent; use visible ASCII characters only")]
     TokenCharacters,
     /// A named token file is missing or empty.
     #[error("there is no token in {}", .path.display())]

@@ -25,7 +25,7 @@ pub trait Watch: Send + 'static {
         supervisor: &mut Supervisor,
     ) -> impl Future<Output = Result<Response<Streaming<Self::Message>>, Status>> + Send;
 
-    /// Moves the position behind a message. Returns whether the stream continues.
+    /// Moves the position after a message. Returns whether the stream continues.
     fn advance(&mut self, message: &Self::Message) -> bool;
 
     /// Prepares the position for another call after an interrupted stream.
@@ -101,7 +101,7 @@ impl Watch for ThreadWatch {
     }
 }
 
-/// Another call sends all sessions again.
+/// Follows sessions. Each call sends all sessions again.
 impl Watch for WatchSessionsRequest {
     type Message = WatchSessionsResponse;
 
@@ -217,7 +217,7 @@ impl<W: Watch> Follow<W> {
         }
     }
 
-    /// Opens the stream, or returns its next message. `None` is the end of the stream.
+    /// Opens the stream, or returns its next message. Returns `None` at the end of the stream.
     async fn receive(&mut self) -> Result<Option<Update<W::Message>>, Status> {
         match &mut self.stream {
             Some(stream) => Ok(stream

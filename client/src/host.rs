@@ -8,7 +8,7 @@ pub fn bare_host(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Returns whether the host of a URL is this machine, judged by its text alone.
+/// Returns whether the host of a URL is this machine. Host names are not resolved.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let host = bare_host(host);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transport_errors_are_transient_and_verdicts_are_not() {
+    fn only_transport_and_busy_errors_are_transient() {
         assert!(is_transient(&Status::unavailable("tcp connect error")));
         let verdict: Status = Fault::new(Code::NotFound, Reason::ThreadNotFound, "no").into();
         assert!(!is_transient(&verdict));

@@ -1,4 +1,4 @@
-//! Where the services are, and who calls.
+//! The addresses of the services, and the credentials of the caller.
 
 use std::{env, ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -16,10 +16,10 @@ use crate::{
     token::{GivenToken, Token},
 };
 
-/// Where the services are, and who calls. `None` means that a value is not given.
+/// The addresses of the services, and the credentials of the caller. `None` means that a value is not set.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The context that supplies what is not given. By default the current context.
+    /// The context that supplies missing values. By default the current context.
     pub context: Option<String>,
     /// URL or `host:port` of the supervisor.
     pub supervisor: Option<String>,
@@ -36,7 +36,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Finds the services as the command line does: variables, the context, the services that run on the data directory.
+    /// Finds the services as the command line does: from variables, the context, and the services that run on the data
+    /// directory.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl Settings {
         Self::from_environment()?.resolve()
     }
 
-    /// Returns what the variables `TROUPE_*` give.
+    /// Returns the settings in the variables `TROUPE_*`.
     ///
     /// # Errors
     ///
@@ -77,17 +78,17 @@ impl Settings {
         })
     }
 
-    /// Fills what is not given from the context that applies.
+    /// Fills missing values from the selected context.
     ///
-    /// Without a context, the services of the data directory are used if they run, and the registry of a supervisor on
-    /// another machine is on the same host.
+    /// Without a context, the services of the data directory are used if they are running. The default registry of a
+    /// supervisor on another machine is on the host of the supervisor.
     ///
     /// # Errors
     ///
     /// The context does not exist, or the file of the contexts cannot be read.
     pub fn resolve(self) -> Result<Self, Error> {
-        // Given addresses without a named context select another server, so the token of the context is not for it. The
-        // file is then not read: a service may not be permitted to.
+        // An address without a named context selects another server, to which the token of the context does not belong.
+        // The file is then not read, because a service may lack the permission to read it.
         let is_overridden = self.context.is_none() && (self.supervisor.is_some() || self.registry.is_some());
         let contexts = if is_overridden {
             Contexts::default()
@@ -159,7 +160,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A token file cannot be read, or a given one has no token.
+    /// A token file cannot be read, or the token file in the settings has no token.
     pub fn token(&self, host: &str) -> Result<Token, Error> {
         if let Some(text) = self.token.as_ref().and_then(GivenToken::expose) {
             return Ok(Token::given(text));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn given_token_wins_over_files() {
+    fn given_token_precedes_files() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(OPERATOR_TOKEN), "from-the-file\n").unwrap();
         let given = settings(Some("from-me"), Some(directory.path()))
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn context_supplies_what_is_not_given() {
+    fn context_supplies_missing_values() {
         let prod = Server {
             supervisor: "https://p:1".to_owned(),
             token_file: Some("/p.token".into()),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn registry_of_other_machine_is_next_to_its_supervisor() {
+    fn remote_registry_is_on_host_of_supervisor() {
         for (supervisor, registry) in [("10.0.0.7:50052", Some("http://10.0.0.7:50051")), ("127.0.0.1:9", None)] {
             let given = Settings {
                 supervisor: Some(supervisor.to_owned()),

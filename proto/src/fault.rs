@@ -14,7 +14,7 @@ pub struct Fault {
     reason: Reason,
     message: String,
     metadata: HashMap<String, String>,
-    // Boxed: a fault is an error value that travels through many results.
+    // Boxed, because a fault is the error value of many results.
     details: Box<ErrorDetails>,
 }
 
@@ -31,7 +31,7 @@ impl Fault {
         }
     }
 
-    /// INVALID_ARGUMENT with a BadRequest that names the field by its path in the request.
+    /// Creates INVALID_ARGUMENT with a BadRequest that names the field by its path in the request.
     #[must_use]
     pub fn bad_field(reason: Reason, field: impl Into<String>, message: impl Into<String>) -> Self {
         let message = message.into();
@@ -76,19 +76,19 @@ impl Fault {
         self
     }
 
-    /// The stable reason.
+    /// Returns the stable reason.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The gRPC code.
+    /// Returns the gRPC code.
     #[must_use]
     pub const fn code(&self) -> Code {
         self.code
     }
 
-    /// The human-readable text.
+    /// Returns the human-readable text.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

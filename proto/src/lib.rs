@@ -104,8 +104,8 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("trou
 pub const FILE_DESCRIPTOR_SET_WITH_COMMENTS: &[u8] =
     tonic::include_file_descriptor_set!("troupe_descriptor_with_comments");
 
-/// The largest message that a client or server of this API accepts, in bytes.
+/// Maximum size of a message that a client or server of this API accepts, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The largest message that carries a workspace bundle, in bytes: 16 MiB of files with 2,000 paths of 4,096 bytes.
+/// Maximum size of a message with a workspace bundle, in bytes: 16 MiB of files with 2,000 paths of 4,096 bytes.
 pub const MAX_WORKSPACE_MESSAGE_BYTES: usize = 32 * 1024 * 1024;

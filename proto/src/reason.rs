@@ -13,13 +13,13 @@ macro_rules! reasons {
             /// Every reason, in the order of the list.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The name on the wire.
+            /// Returns the name on the wire.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The reason of that name, if it is one of ours.
+            /// Returns the reason with this name, or `None` if the name is unknown.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)+ _ => None }
@@ -53,7 +53,7 @@ reasons! {
     CwdNotFound = "CWD_NOT_FOUND",
     /// The working directory lies outside the workspace roots.
     CwdOutsideRoots = "CWD_OUTSIDE_ROOTS",
-    /// The registry does not hold that workspace bundle; upload it with PutWorkspace.
+    /// The registry does not have that workspace bundle; upload it with PutWorkspace.
     WorkspaceUnknown = "WORKSPACE_UNKNOWN",
     /// The input of a thread is missing, blank, or given twice.
     InvalidInput = "INVALID_INPUT",
@@ -67,9 +67,9 @@ reasons! {
     DepthLimit = "DEPTH_LIMIT",
     /// max_threads threads are active.
     ThreadLimit = "THREAD_LIMIT",
-    /// The session holds as many threads as it may.
+    /// The session has its maximum number of threads.
     OpenLimit = "OPEN_LIMIT",
-    /// What a thread and its descendants may spend is spent.
+    /// The budget of a thread and its descendants is exhausted.
     BudgetExhausted = "BUDGET_EXHAUSTED",
     /// A result does not match the schema that the input has; the text lists the errors.
     ResultInvalid = "RESULT_INVALID",
@@ -89,7 +89,7 @@ reasons! {
     NotPermitted = "NOT_PERMITTED",
     /// The service has no such method: it is older than the caller, or the address belongs to the other service.
     UnknownMethod = "UNKNOWN_METHOD",
-    /// No token, a bad one or a stale one; one reason for all.
+    /// The token is missing, invalid or stale; these cases have the same reason.
     Unauthenticated = "UNAUTHENTICATED",
     /// The thread or an ancestor is being closed.
     ThreadClosing = "THREAD_CLOSING",
@@ -111,13 +111,13 @@ reasons! {
     AheadOfHead = "AHEAD_OF_HEAD",
     /// Another supervisor takes the session over; nothing was done, and a retry succeeds.
     SessionMoving = "SESSION_MOVING",
-    /// The server is shutting down; try another or later.
+    /// The server is shutting down; retry with another server, or later.
     Draining = "DRAINING",
     /// The registry cannot be reached or did not answer in time.
     RegistryUnavailable = "REGISTRY_UNAVAILABLE",
     /// Too much work is waiting; nothing was done.
     Overloaded = "OVERLOADED",
-    /// The calling thread, or all threads of its session together, cause more events than they may; nothing was done.
+    /// The calling thread, or all threads of its session together, cause more events than allowed; nothing was done.
     /// Retry after the time in RetryInfo.
     RateLimited = "RATE_LIMITED",
     /// The append may or may not have happened; retry with the same request_id.
@@ -128,7 +128,7 @@ reasons! {
     CorruptRecord = "CORRUPT_RECORD",
     /// Stored data was written by a newer release.
     UpgradeRequired = "UPGRADE_REQUIRED",
-    /// No attached runner can hold the role to its policy.
+    /// No attached runner can enforce the policy of the role.
     PolicyNotEnforceable = "POLICY_NOT_ENFORCEABLE",
     /// The deadline of the call passed before the work was done.
     DeadlineExceeded = "DEADLINE_EXCEEDED",

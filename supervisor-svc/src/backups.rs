@@ -295,7 +295,7 @@ mod tests {
         let directory = ["--backup-dir", "backups"];
         for (arguments, expected) in [
             (["--backup-every", "0s"], "expected at least 1s"),
-            (["--backup-every", "soon"], "expected a span of time like"),
+            (["--backup-every", "soon"], "expected a duration like"),
             (["--backup-keep", "0"], "0 is not in 1..=65535"),
         ] {
             let error = parse(&[directory, arguments].concat()).unwrap_err();

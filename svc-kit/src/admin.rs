@@ -40,7 +40,7 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_STREAMS: u32 = 16;
 /// Time limit for the first request of a connection. Without it, idle peers could occupy all of the few connections.
 pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
-/// How often a silent connection is pinged.
+/// Interval of pings on a silent connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Time limit for responses in progress at shutdown. A connection that never sent a request takes all of it.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
@@ -76,10 +76,10 @@ pub enum AdminError {
     #[error("the admin port has failed: {0}")]
     Transport(#[from] transport::Error),
     /// The server ended without a shutdown request.
-    #[error("the admin port is not served any more")]
+    #[error("the admin port stopped without a shutdown request")]
     Ended,
     /// The server task panicked or was aborted: a defect.
-    #[error("the admin port broke off: {0}")]
+    #[error("the admin port panicked or was aborted: {0}")]
     Defect(#[from] JoinError),
 }
 
@@ -135,7 +135,7 @@ impl Admin {
         Ok(Some(admin))
     }
 
-    /// The address that the port listens on.
+    /// Returns the address that the port listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -237,7 +237,7 @@ impl Port {
             served = &mut server => served,
             () = ended.cancelled() => timeout(STOP_TIMEOUT, &mut server).await.unwrap_or(Ok(())),
         };
-        // Connections run in tasks of their own, and some peers never disconnect.
+        // Each connection runs in its own task, and some peers never disconnect.
         cut.cancel();
         Ok(served?)
     }

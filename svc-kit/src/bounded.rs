@@ -19,7 +19,7 @@ pub(crate) struct Bounded {
 }
 
 impl Default for Bounded {
-    /// A limit that still leaves the log readable.
+    /// Creates a limit that keeps the log readable.
     fn default() -> Self {
         Self::new(10)
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn lines_over_the_limit_are_counted() {
+    async fn lines_over_limit_are_counted() {
         let bounded = Bounded::new(3);
         let mut lines = Vec::new();
         for _ in 0..5 {

@@ -28,14 +28,14 @@ use crate::{
     traces::{CallSpan, CallTracer},
 };
 
-/// Retry delay of a call that was shed.
+/// Retry delay of a call that was rejected because of overload.
 const SHED_RETRY: Duration = Duration::from_secs(1);
 
 /// Time limit until a method that is open to all callers begins its response. These methods answer at once or stream;
 /// only a client that does not finish its request reaches the limit.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Method label in metrics of unknown methods: callers could invent any number of names.
+/// Label of unknown methods in metrics, because callers could invent any number of method names.
 const OTHER: &str = "_OTHER";
 
 /// The `server` header of each response. `troupe doctor` compares the version with its own.
@@ -78,7 +78,7 @@ impl CallLayer {
         let duration = meter()
             .f64_histogram("rpc.server.call.duration")
             .with_unit("s")
-            .with_description("How long calls take until their answer begins")
+            .with_description("Time from the start of a call until its response begins")
             .build();
         Self {
             open_within: OPEN_WITHIN,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_finds_the_trace_and_the_deadline() {
+    async fn handler_receives_trace_and_deadline() {
         const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         for (header, expected) in [(CALLER, Some(CALLER)), ("nonsense", None)] {
             let handler = service_fn(move |request: Request<()>| async move {

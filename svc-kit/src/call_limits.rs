@@ -1,4 +1,4 @@
-//! Limits on calls that have not begun to respond. Each caller has a limit, and so has each class of callers: threads
+//! Limits on calls whose response has not begun. Each caller has a limit, and each class of callers has one: threads
 //! cannot use up the slots of operators, runners and services. Methods that may block for minutes have separate pools.
 
 use std::{collections::HashSet, sync::Arc};

@@ -2,7 +2,7 @@
 //! authenticated caller uses them, and are cut off when the drain deadline has passed.
 //!
 //! tonic gives each connection a task of its own and does not track it; a peer that never finishes the HTTP/2 preface
-//! would keep that task forever. Here the transport itself ends, or fails once the server is cut off, which ends the
+//! would keep that task forever. Here the transport itself ends, or fails after the drain deadline, which ends the
 //! task.
 
 use std::{
@@ -59,17 +59,17 @@ pub(crate) struct Rules {
     pub bounds: Bounds,
     /// Time limit for the first bytes.
     pub greeted_within: Duration,
-    /// Time limits until an authenticated caller has called. `None`: the port has no authentication and also accepts
-    /// HTTP/1.1.
+    /// Time limits for the first call of an authenticated caller. `None` if the port has no authentication and also
+    /// accepts HTTP/1.1.
     pub known_within: Option<KnownWithin>,
 }
 
-/// How long a connection lasts before an authenticated caller has called on it.
+/// Maximum age of a connection on which no authenticated caller has called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownWithin {
-    /// Without any call.
+    /// The limit while no health watch or reflection call is open.
     pub idle: Duration,
-    /// While health is watched or reflection is used.
+    /// The limit while a health watch or a reflection call is open.
     pub open: Duration,
 }
 
@@ -160,9 +160,9 @@ pub(crate) fn accept(
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    // One more than the maximum: the new connection that ends the oldest handshake needs room.
+    // One more than the maximum, for the new connection that ends the oldest handshake.
     let handshakes = rules.bounds.total.saturating_add(1);
-    let door = Arc::new(Door {
+    let accept_loop = Arc::new(AcceptLoop {
         rules,
         tls,
         cut,
@@ -170,40 +170,45 @@ pub(crate) fn accept(
         failures: Bounded::default(),
         refusals: Bounded::default(),
     });
-    let accepted = stream::unfold((incoming, Arc::clone(&door)), |(mut incoming, door)| async move {
-        let accepted = incoming.next().await?;
-        if let Err(error) = &accepted {
-            tracing::warn!(%error, "accept failed");
-            if NO_DESCRIPTORS
-                .iter()
-                .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
-            {
-                door.connections.make_room();
+    let accepted = stream::unfold(
+        (incoming, Arc::clone(&accept_loop)),
+        |(mut incoming, accept_loop)| async move {
+            let accepted = incoming.next().await?;
+            if let Err(error) = &accepted {
+                tracing::warn!(%error, "accept failed");
+                if NO_DESCRIPTORS
+                    .iter()
+                    .any(|none| error.raw_os_error() == Some(none.raw_os_error()))
+                {
+                    accept_loop.connections.close_one();
+                }
+                sleep(ACCEPT_PAUSE).await;
             }
-            sleep(ACCEPT_PAUSE).await;
-        }
-        Some((accepted, (incoming, door)))
-    });
+            Some((accepted, (incoming, accept_loop)))
+        },
+    );
     accepted
-        .map(move |accepted| Arc::clone(&door).open(accepted))
+        .map(move |accepted| Arc::clone(&accept_loop).establish(accepted))
         .buffer_unordered(handshakes)
         .filter_map(future::ready)
 }
 
 /// State of the accept loop.
-struct Door {
+struct AcceptLoop {
     rules: Rules,
     tls: Option<ServerTls>,
     cut: CancellationToken,
     connections: Arc<Connections>,
-    /// Rate limit of log lines about failed handshakes and about connections beyond the maximum.
+    /// Rate limit of log lines about failed handshakes.
     failures: Bounded,
+    /// Rate limit of log lines about connections beyond the maximum.
     refusals: Bounded,
 }
 
-impl Door {
-    /// Returns `None` if there is no usable connection. That is not an error of the server.
-    async fn open(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
+impl AcceptLoop {
+    /// Registers a connection and performs its handshake. Returns `None` if there is no usable connection, which is not
+    /// an error of the server.
+    async fn establish(self: Arc<Self>, accepted: io::Result<TcpStream>) -> Option<io::Result<Connection>> {
         let tcp = match accepted {
             Ok(tcp) => tcp,
             Err(error) => return Some(Err(error)),
@@ -216,7 +221,7 @@ impl Door {
                 tracing::warn!(
                     peer = address.map(display),
                     passed_over,
-                    "a connection was refused: all connections are busy"
+                    "connection rejected: all connections are busy"
                 );
             });
             return None;
@@ -256,7 +261,7 @@ impl Door {
                 late: Box::pin(sleep_until(begun + within.idle)),
                 last: begun + within.open,
             }),
-            farewell: if self.rules.known_within.is_some() {
+            last_bytes: if self.rules.known_within.is_some() {
                 GO_AWAY
             } else {
                 &[]
@@ -269,8 +274,8 @@ impl Door {
     }
 }
 
-/// A connection that ends when its place is needed or when no authenticated caller uses it. It fails once the server is
-/// cut off, or if its peer sends nothing.
+/// A connection. It ends if it is closed for another one, or if no authenticated caller uses it. It fails after the drain
+/// deadline of the server, or if its peer sends nothing.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,
@@ -278,9 +283,9 @@ pub(crate) struct Connection {
     /// Set until an authenticated caller has called.
     unknown: Option<Unknown>,
     /// The bytes to send when the connection ends.
-    farewell: &'static [u8],
+    last_bytes: &'static [u8],
     cut: CancellationToken,
-    /// Fires when the server is cut off or when the place is needed.
+    /// Fires after the drain deadline of the server, or when the connection is closed for another one.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     has_ended: bool,
     membership: Registration,
@@ -344,7 +349,7 @@ fn peer_of(transport: &Transport) -> Peer {
 }
 
 impl Connection {
-    /// Returns whether the connection ends now; fails once the server is cut off.
+    /// Returns whether the connection ends now. Fails after the drain deadline of the server.
     fn has_ended(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         if self.has_ended {
             return Ok(true);
@@ -374,7 +379,7 @@ impl Connection {
         Ok(self.has_ended)
     }
 
-    /// Returns `written`, unless the connection ends because its place is needed and its peer no longer reads.
+    /// Returns `written`, or an error if the connection ends and its peer does not read.
     fn unless_ended<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_pending() && self.has_ended(context)? {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -384,11 +389,11 @@ impl Connection {
 
     /// Tells the client to use another connection. An HTTP/2 connection can end only between frames and after the
     /// server's own first frames.
-    fn say_farewell(&mut self, context: &mut Context<'_>) {
-        while self.has_ended && self.greeting.is_none() && !self.farewell.is_empty() {
-            match Pin::new(&mut self.io).poll_write(context, self.farewell) {
+    fn send_go_away(&mut self, context: &mut Context<'_>) {
+        while self.has_ended && self.greeting.is_none() && !self.last_bytes.is_empty() {
+            match Pin::new(&mut self.io).poll_write(context, self.last_bytes) {
                 Poll::Ready(Ok(written)) if written > 0 => {
-                    self.farewell = self.farewell.get(written..).unwrap_or_default();
+                    self.last_bytes = self.last_bytes.get(written..).unwrap_or_default();
                 }
                 _ => return,
             }
@@ -450,7 +455,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.say_farewell(context);
+        self.send_go_away(context);
         let shut_down = Pin::new(&mut self.io).poll_shutdown(context);
         self.unless_ended(context, shut_down)
     }
@@ -474,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_ends_with_an_empty_line() {
+    fn head_ends_with_empty_line() {
         for (said, is_whole) in [
             ("", false),
             ("GET /metrics HTTP/1.1\r\nHost: a\r\n", false),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_without_a_usable_timeout_give_no_deadline() {
+    fn headers_without_valid_timeout_have_no_deadline() {
         let now = Instant::now();
         let mut headers = HeaderMap::new();
         assert_eq!(Deadline::from_headers(&headers, now), None);

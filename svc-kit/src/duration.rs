@@ -13,7 +13,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         .find(|character: char| !character.is_ascii_digit())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let expected = || format!("expected a span of time like 500ms, 30s, 5m or 2h, not {text:?}");
+    let expected = || format!("expected a duration like 500ms, 30s, 5m or 2h, not {text:?}");
     let number: u64 = number.parse().map_err(|_| expected())?;
     let span = match unit {
         "ms" => Some(Duration::from_millis(number)),

@@ -17,7 +17,8 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// The header with the caller of a call that one member of a cluster forwards to another.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("troupe-principal");
 
-/// Marks a request that another member of the cluster forwarded. It is not forwarded again, and not logged as a new call.
+/// Marks a request that another member of the cluster forwarded. It is not forwarded again, and not logged as a new
+/// call.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded;
 
@@ -40,7 +41,7 @@ pub enum Principal {
     Operator {
         /// The name in logs and events.
         name: String,
-        /// What the operator may do.
+        /// The operator's permissions.
         role: OperatorRole,
     },
     /// An agent's thread, identified by the token that it received at its start.
@@ -67,7 +68,7 @@ pub enum Principal {
 /// The runner ids under which a runner may attach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RunnerIds {
-    /// Any id. Runners may share their token, which names none of them.
+    /// Any id. Several runners may share a token.
     Any,
     /// The name of the pod to which the token of its service account is bound.
     Pod(String),
@@ -98,7 +99,7 @@ impl RunnerIds {
     }
 }
 
-/// What an operator may do.
+/// The permissions of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperatorRole {
     /// Full access.
@@ -195,7 +196,7 @@ impl Principal {
         Self::named(kind, name, RunnerIds::Any)
     }
 
-    /// Returns the principal of a kind in a header or a certificate. `ids` are those of a runner.
+    /// Returns the principal of a kind in a header or a certificate. Only runners have `ids`.
     pub(crate) fn named(kind: &str, name: String, ids: RunnerIds) -> Option<Self> {
         let operator = |name, role| Self::Operator { name, role };
         Some(match kind {
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_principal_is_refused() {
+    fn request_without_principal_is_rejected() {
         let status = principal_of(&Request::new(())).unwrap_err();
         assert_eq!(status.code(), Code::Internal);
     }

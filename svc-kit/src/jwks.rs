@@ -31,7 +31,7 @@ use troupe_client::{
 
 use crate::{fresh::Fresh, secret::SecretError, shown_token::ShownToken};
 
-/// The largest set of keys, in bytes.
+/// Maximum size of a key set in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
 /// Time limit of a provider's response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,8 +56,8 @@ impl FromStr for KeysAt {
         if !text.contains("://") {
             return Ok(Self::File(text.into()));
         }
-        let uri: Uri = text.parse().map_err(|error| format!("no URL: {error}"))?;
-        let host = uri.host().ok_or("no URL: it has no host")?;
+        let uri: Uri = text.parse().map_err(|error| format!("not a URL: {error}"))?;
+        let host = uri.host().ok_or("the URL has no host")?;
         if uri
             .authority()
             .is_some_and(|authority| authority.as_str().contains('@'))
@@ -68,7 +68,7 @@ impl FromStr for KeysAt {
             Some("https") => Ok(Self::Url(uri)),
             // Over plain HTTP, an attacker on the network could replace the keys.
             Some("http") if is_this_machine(host) => Ok(Self::Url(uri)),
-            _ => Err("keys come over https, or over http from this machine".to_owned()),
+            _ => Err("the URL must use https, or http with a host of this machine".to_owned()),
         }
     }
 }
@@ -139,8 +139,8 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Opens the keys. A file must be valid. A URL may be unreachable; its tokens are rejected until the keys are
-    /// available. Needs a Tokio runtime.
+    /// Opens the keys. A file must be valid. A URL may be unreachable; tokens are rejected until its keys are available.
+    /// Requires a Tokio runtime.
     pub(crate) fn open(location: KeysAt, options: FetchOptions) -> Result<Self, KeysError> {
         let FetchOptions { files, token } = options;
         match (location, token) {

@@ -36,7 +36,7 @@ const ALGORITHMS: &[Algorithm] = &[
 /// Allowed clock difference between the provider and this machine, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
-/// Whose tokens are taken, and for whose.
+/// The issuer of the accepted JWTs, its keys, and the roles of the subjects.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct JwtOptions {
     /// Issuer of JWTs: for operators, whose claims grant admin or viewer, and for subjects that --jwt-role names
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn service_account_gets_the_role_of_its_subject() {
+    fn service_account_gets_role_of_its_subject() {
         const ACCOUNT: &str = "system:serviceaccount:troupe:troupe-runner";
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys.json");
@@ -340,7 +340,7 @@ mod tests {
             };
             Jwt::load(options, known).map(Option::unwrap)
         };
-        // As a cluster issues them: a list of audiences, no role, and claims about the pod.
+        // Claims as a cluster issues them: a list of audiences, no role, and claims about the pod.
         let claims = |subject: &str, audience: &str| {
             json!({
                 "iss": "https://id.example.org", "aud": [audience], "sub": subject, "exp": now() + 3600, "nbf": now(),
@@ -365,7 +365,7 @@ mod tests {
             claims["kubernetes.io"]["pod"] = pod;
             match runners.verify(&provider.token(&claims)) {
                 Some(Principal::Runner { ids, .. }) => ids,
-                other => panic!("{other:?} is no runner"),
+                other => panic!("{other:?} is not a runner"),
             }
         };
         assert_eq!(ids(json!({"name": "runner-0"})), RunnerIds::Pod("runner-0".to_owned()));

@@ -1,5 +1,5 @@
-//! Maps the subject of a JWT to a role: an operator, by a claim of the provider or by subject name; or a part of
-//! Troupe, by subject name alone. Groups grant only operator roles, because the administrators of groups must not be
+//! Maps the subject of a JWT to a role. A claim of the provider or the name of the subject grants an operator role. Only
+//! the name of the subject grants the role of a runner or a service, because the administrators of groups must not be
 //! able to appoint runners.
 
 use std::{fmt, str::FromStr};
@@ -93,11 +93,11 @@ impl FromStr for Grant {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        const WRONG: &str = "write VALUE=ROLE or sub:SUBJECT=ROLE, where ROLE is admin or viewer, or of a subject runner or \
-                             service";
-        const NOT_BY_A_CLAIM: &str = "runner and service are granted to subjects alone: write sub:SUBJECT=ROLE";
+        const WRONG: &str = "write VALUE=ROLE or sub:SUBJECT=ROLE, where ROLE is admin or viewer, or for a subject also \
+                             runner or service";
+        const SUBJECTS_ONLY: &str = "only subjects can have the roles runner and service: write sub:SUBJECT=ROLE";
         const NO_NAME: &str =
-            "no token counts with such a subject: it may have up to 128 letters, digits and ._-:@/|+=,~";
+            "tokens with such a subject are rejected: a subject has up to 128 letters, digits and ._-:@/|+=,~";
         let (holder, role) = text.rsplit_once('=').ok_or(WRONG)?;
         let role = named(role).ok_or(WRONG)?;
         let kind = match (holder.strip_prefix(SUBJECT), role) {
@@ -108,7 +108,7 @@ impl FromStr for Grant {
                 role,
             },
             (None, _) if holder.is_empty() => return Err(WRONG),
-            (None, Role::Machine(_)) => return Err(NOT_BY_A_CLAIM),
+            (None, Role::Machine(_)) => return Err(SUBJECTS_ONLY),
             (None, Role::Operator(role)) => Kind::Value {
                 value: holder.to_owned(),
                 role,
@@ -141,8 +141,8 @@ fn operator(name: &str) -> Option<OperatorRole> {
 pub enum RolesError {
     /// No caller of that kind uses this service.
     #[error(
-        "--jwt-role sub:{subject}={granted} grants nothing: of the parts of Troupe only a {known} calls this service; leave \
-         it out, or write sub:{subject}={known}"
+        "--jwt-role sub:{subject}={granted} has no effect: apart from operators, only a {known} calls this service; remove \
+         it, or write sub:{subject}={known}"
     )]
     NotHere {
         /// The subject of the grant.
@@ -154,7 +154,8 @@ pub enum RolesError {
     },
     /// A subject would have two roles, at least one of them a machine role.
     #[error(
-        "--jwt-role says that sub:{subject} is {one} and {other}: a part of Troupe is nothing else; leave one of them out"
+        "--jwt-role gives sub:{subject} the roles {one} and {other}: a runner or a service has no other role; remove one \
+         of them"
     )]
     TwoAtOnce {
         /// The subject.
@@ -366,7 +367,7 @@ mod tests {
         );
         for grants in ["sub:a=admin;sub:a=runner", "sub:a=runner;sub:b=runner;sub:a=viewer"] {
             let text = refused(grants, Machine::Runner);
-            assert!(text.contains("sub:a is runner and "), "{text}");
+            assert!(text.contains("sub:a the roles runner and "), "{text}");
         }
         assert!(Roles::new(None, parsed("sub:a=service;sub:b=service;c=admin"), Machine::Service).is_ok());
     }
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_names_a_holder_and_a_role() {
+    fn grant_has_holder_and_role() {
         for wrong in [
             "",
             "=",

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_shown_in_its_largest_whole_unit() {
+    fn amount_is_shown_in_largest_whole_unit() {
         let millis = Duration::from_millis;
         for (amount, shown) in [
             (Amount::Bytes(0), "0 bytes"),

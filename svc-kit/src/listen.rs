@@ -13,7 +13,8 @@ use troupe_client::host::is_loopback;
 pub enum BindError {
     /// Another process uses the address.
     #[error(
-        "cannot listen on {addr}: the address is in use; stop what uses it or choose another port (0 picks a free one)"
+        "cannot listen on {addr}: the address is in use; stop the process that uses it or choose another port (0 selects \
+         a free one)"
     )]
     InUse {
         /// The address as given.
@@ -24,12 +25,12 @@ pub enum BindError {
     Failed {
         /// The address as given.
         addr: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The address is outside loopback, and authentication is not configured.
     #[error(
-        "refusing to listen on {addr} without authentication: configure a token, listen on 127.0.0.1, or spell out --insecure"
+        "refusing to listen on {addr} without authentication: configure a token, listen on 127.0.0.1, or set --insecure"
     )]
     Open {
         /// The address.
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_in_use_is_named() {
+    async fn address_in_use_is_named_in_error() {
         let first = bind("127.0.0.1:0").await.unwrap();
         let taken = first.local_addr().unwrap().to_string();
         let error = bind(&taken).await.unwrap_err();

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_filter_is_named_in_the_error() {
+    fn invalid_filter_is_named_in_error() {
         let options = LogOptions {
             log: "svc_kit=shout".to_owned(),
             log_format: LogFormat::Text,

@@ -18,7 +18,7 @@ pub struct MemoLimits {
     pub entry_bytes: usize,
 }
 
-/// A cache that is cleared when it is full. Frequently used values return soon after.
+/// A cache that is cleared when it is full. Frequently used values are soon cached again.
 #[derive(Debug)]
 pub struct Memo<K, V> {
     limits: MemoLimits,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_hold() {
+    fn memo_does_not_exceed_its_limits() {
         let memo = Memo::new(LIMITS);
         memo.keep(0, (), LIMITS.entry_bytes + 1);
         assert_eq!(memo.lock().values.len(), 0);

@@ -1,5 +1,5 @@
-//! The innermost layer of calls. It bounds the time in which a request's message arrives, and gives the statuses that
-//! tonic creates for messages the code and the reason that the API documents.
+//! The innermost layer of calls. It limits the time in which a request's message arrives. It also replaces the statuses
+//! that tonic creates for invalid messages: the new status has the code and the reason that the API documents.
 
 use std::{
     collections::HashSet,
@@ -28,8 +28,9 @@ use crate::{
 /// The minimum arrival rate of a large message. Each part of this size extends the deadline by one second.
 pub(crate) const BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// The texts of tonic for a request that is too large, and for a response that is too large.
+/// Prefix of tonic's text for a request that is too large.
 const TOO_LARGE: &str = "Error, decoded message length too large: found ";
+/// Prefix of tonic's text for a response that is too large.
 const ANSWER_TOO_LARGE: &str = "Error, encoded message length too large: found ";
 /// Prefixes of tonic's texts for malformed messages. All of them have the code INTERNAL.
 const MALFORMED: &[&str] = &[
@@ -204,13 +205,13 @@ fn fault_of(status: &Status) -> Option<Fault> {
     let text = status.message();
     match status.code() {
         Code::OutOfRange => {
-            let (whose, sizes, remedy) = match (text.strip_prefix(TOO_LARGE), text.strip_prefix(ANSWER_TOO_LARGE)) {
+            let (subject, sizes, remedy) = match (text.strip_prefix(TOO_LARGE), text.strip_prefix(ANSWER_TOO_LARGE)) {
                 (Some(sizes), _) => ("the message", sizes, "send less in one call"),
                 (None, Some(sizes)) => ("the answer", sizes, "ask for less in one call"),
                 (None, None) => return None,
             };
             let (found, max) = sizes.strip_suffix(" bytes")?.split_once(" bytes, the limit is: ")?;
-            let text = format!("{whose} has {found} bytes; at most {max} are allowed; {remedy}");
+            let text = format!("{subject} has {found} bytes; at most {max} are allowed; {remedy}");
             let fault = Fault::new(Code::ResourceExhausted, Reason::MessageTooLarge, text);
             Some(fault.with("bytes", found).with("max", max))
         }

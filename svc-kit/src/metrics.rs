@@ -1,8 +1,9 @@
 //! Metrics: OpenTelemetry instruments that Prometheus reads from the admin port, that are exported to a collector over
 //! OTLP, or both.
 //!
-//! All crates create their instruments with [`crate::instruments`]. The instruments do nothing while metrics are disabled. Names
-//! follow OpenTelemetry's conventions; other names begin with `troupe.`. Labels have few values, all known in advance.
+//! All crates create their instruments with [`crate::instruments`]. The instruments do nothing while metrics are
+//! disabled. Names follow OpenTelemetry's conventions; other names begin with `troupe.`. Labels have few values, all
+//! known in advance.
 
 use opentelemetry::global;
 use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};
@@ -17,8 +18,8 @@ use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use crate::collector::{Signal, TelemetryError};
 
-/// The bucket boundaries of duration histograms in seconds. They range from a response out of memory to a long turn of
-/// an agent.
+/// The bucket boundaries of duration histograms in seconds. They range from the time of a response from memory to the
+/// time of an agent's long turn.
 const SECONDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 300.0, 1_800.0,

@@ -24,7 +24,7 @@ use crate::private_file;
 /// The file with the id of the process that holds the data directory.
 const LOCK: &str = "LOCK";
 
-/// How often a lock that another process has is tried again.
+/// Maximum number of retries of a lock that another process holds.
 const LOCK_RETRIES: u32 = 20;
 
 /// Pause between two attempts.
@@ -34,7 +34,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum PathsError {
     /// Neither the option nor the environment names the directory.
-    #[error("cannot tell {what}: neither the option nor HOME is set to an absolute path; set {option}")]
+    #[error("cannot determine {what}: neither the option nor HOME is set to an absolute path; set {option}")]
     Unknown {
         /// The directory that is missing.
         what: &'static str,
@@ -53,12 +53,12 @@ pub enum PathsError {
     #[error(
         "the data directory {} is in use by another troupe{}; stop that one or choose another directory with --data-dir",
         .path.display(),
-        named(.pid)
+        in_parentheses(.pid)
     )]
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The id of that process, if it is known.
+        /// The id of the other process, if it is known.
         pid: Option<u32>,
     },
     /// A file cannot be written.
@@ -176,12 +176,12 @@ impl DataDir {
             Err(TryLockError::WouldBlock) => {
                 return Err(PathsError::InUse {
                     path: path.to_owned(),
-                    pid: owner(&path.join(LOCK)),
+                    pid: read_pid(&path.join(LOCK)),
                 });
             }
             Err(TryLockError::Error(cause)) => return Err(failed(cause)),
         }
-        sign(&path.join(LOCK)).map_err(failed)?;
+        write_pid(&path.join(LOCK)).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
@@ -206,8 +206,8 @@ fn pause() {
     thread::sleep(LOCK_PAUSE);
 }
 
-/// Locks a file. A process that was killed while it started another one leaves the lock to that one for a moment, until
-/// that one executes its program; so the lock is tried several times.
+/// Locks a file, with several attempts. If a process is killed while it starts a child, the child holds the lock for a
+/// moment, until it executes its program.
 fn lock_soon(file: &File, mut pause: impl FnMut()) -> Result<(), TryLockError> {
     for _ in 0..LOCK_RETRIES {
         match file.try_lock() {
@@ -219,7 +219,7 @@ fn lock_soon(file: &File, mut pause: impl FnMut()) -> Result<(), TryLockError> {
 }
 
 /// Writes the id of this process, which a second process shows in its error.
-fn sign(path: &Path) -> io::Result<()> {
+fn write_pid(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -230,11 +230,11 @@ fn sign(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the process in parentheses, or nothing if it is unknown.
-fn named(pid: &Option<u32>) -> String {
+fn in_parentheses(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-fn owner(path: &Path) -> Option<u32> {
+fn read_pid(path: &Path) -> Option<u32> {
     let mut text = String::new();
     File::open(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn troupe_home_goes_before_home() {
+    fn troupe_home_precedes_home() {
         for (own, home, expected) in [
             (Some("/own"), Some("/home/a"), Some("/own")),
             (Some("own"), Some("/home/a"), Some("/home/a")),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_has_one_owner_at_a_time() {
+    fn data_directory_has_one_owner_at_a_time() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a").join("troupe");
         let first = DataDir::open(&path).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ready_file_is_replaced_whole() {
+    fn ready_file_is_replaced_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ready.json");
         for port in [1, 2] {

@@ -29,8 +29,8 @@ pub struct Peer {
 }
 
 /// Returns the principal of a verified certificate. It is in the one SPIFFE URI among the alternative names:
-/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`, `caller`. A certificate with several SPIFFE URIs has no
-/// principal.
+/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`, `caller`. A certificate with several SPIFFE
+/// URIs has no principal.
 #[must_use]
 pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uri_names_a_principal_or_none() {
+    fn uri_names_at_most_one_principal() {
         for (uri, expected) in [
             ("spiffe://example.org/troupe/admin/ann", Some("operator:ann")),
             ("spiffe://example.org/troupe/viewer/vic", Some("operator:vic")),

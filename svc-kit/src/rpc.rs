@@ -18,8 +18,8 @@ pub(crate) fn outcome(kind: &SpanKind, code: Code) -> impl Iterator<Item = KeyVa
         .chain(failure)
 }
 
-/// Returns whether the code is a failure for this side of the call. For a client all codes but OK are failures. For a
-/// server only those are that it causes itself.
+/// Returns whether the code is a failure for this side of the call. For a client, all codes but OK are failures. For a
+/// server, only the codes that it causes itself are failures.
 pub(crate) const fn is_failure(kind: &SpanKind, code: Code) -> bool {
     if matches!(kind, SpanKind::Client) {
         return !matches!(code, Code::Ok);

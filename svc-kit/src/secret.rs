@@ -52,7 +52,7 @@ pub enum SecretError {
         cause: io::Error,
     },
     /// The content is malformed.
-    #[error("{} is malformed: {problem}; delete it to have a new one made", .path.display())]
+    #[error("{} is malformed: {problem}; delete it, and the next start creates a new one", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_text_matches() {
+    fn only_identical_token_matches() {
         let token = SecretToken::parse(" 0123456789abcdef\n").unwrap();
         for (candidate, same) in [
             ("0123456789abcdef", true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_never_shows_in_debug_output() {
+    fn token_is_absent_from_debug_output() {
         let token = SecretToken::generate().unwrap();
         assert!(!format!("{token:?} {:?}", Some(&token)).contains(token.expose()));
     }

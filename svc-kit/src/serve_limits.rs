@@ -13,21 +13,21 @@ pub struct ServeLimits {
     /// Maximum number of connections from one address, or from one /64 network for IPv6. Loopback has no limit of its
     /// own.
     pub max_connections_per_address: usize,
-    /// How long a connection may stay without a call from an authenticated caller.
+    /// Maximum age of a connection without a call from an authenticated caller.
     pub known_within: Duration,
-    /// The same for a connection with open health watches or reflection streams.
+    /// Maximum age of such a connection while it has open health watches or reflection streams.
     pub open_within: Duration,
-    /// How long the message of a call may take to arrive, except for client streaming. Each 64 KiB of a large message
+    /// Maximum time for the message of a call to arrive, except for client streaming. Each 64 KiB of a large message
     /// extend it by one second.
     pub message_within: Duration,
     /// Maximum number of concurrent calls on one connection, which are HTTP/2 streams.
     pub max_streams_per_connection: u32,
-    /// Maximum number of calls from operators, runners and services, over all connections, that have not begun to
-    /// respond. More calls are rejected as OVERLOADED. The same applies to the limits below.
+    /// Maximum number of calls from operators, runners and services, over all connections, whose response has not begun.
+    /// More calls are rejected as OVERLOADED. The same applies to the limits below.
     pub max_calls_in_flight: usize,
     /// The part of `max_calls_in_flight` that one caller may use.
     pub max_calls_per_caller: usize,
-    /// Maximum number of calls from all threads that have not begun to respond.
+    /// Maximum number of calls from all threads whose response has not begun.
     pub max_calls_of_threads: usize,
     /// The part of `max_calls_of_threads` that one thread may use.
     pub max_calls_per_thread: usize,
@@ -43,11 +43,11 @@ pub struct ServeLimits {
     /// Maximum number of open streams of one operator, runner or service, counted from the start of the call. More
     /// calls are rejected as OVERLOADED.
     pub max_open_streams_per_caller: usize,
-    /// The same for one thread.
+    /// Maximum number of open streams of one thread.
     pub max_open_streams_per_thread: usize,
-    /// The same for one address, for methods without authentication.
+    /// Maximum number of open streams of one address, for methods without authentication.
     pub max_open_streams_per_stranger: usize,
-    /// The same for all addresses together.
+    /// Maximum number of open streams of all addresses together, for methods without authentication.
     pub max_open_streams_of_strangers: usize,
     /// Maximum size of the headers of a call in bytes.
     pub max_header_bytes: u32,
@@ -55,12 +55,12 @@ pub struct ServeLimits {
     pub max_pending_resets: usize,
     /// Interval of pings on a silent connection. They detect dead watchers.
     pub keepalive_interval: Duration,
-    /// How long the response to a ping may take.
+    /// Maximum time until the response to a ping.
     pub keepalive_timeout: Duration,
     /// Age at which the server asks a connection to close, so that clients behind a load balancer spread again. Open
     /// streams continue. `None` disables this.
     pub max_connection_age: Option<Duration>,
-    /// How long calls are accepted after health reports NOT_SERVING. Part of `drain`.
+    /// Time in which calls are still accepted after health reports NOT_SERVING. Part of `drain`.
     pub notice: Duration,
     /// Maximum time from the trigger of the shutdown until [`serve`](crate::serve::serve) returns.
     pub drain: Duration,
@@ -87,7 +87,7 @@ impl ServeLimits {
         max_waits: 4096,
         max_waits_per_caller: 2048,
         max_waits_of_threads: 4096,
-        // The same number of tool calls of one thread can wait for an operator.
+        // Equal to the number of tool calls of one thread that can wait for an operator.
         max_waits_per_thread: 64,
         max_open_streams_per_caller: 16_384,
         max_open_streams_per_thread: 64,

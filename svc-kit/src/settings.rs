@@ -20,10 +20,11 @@ use serde_yaml::Value as Yaml;
 /// Maximum size of the file in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Minimum similarity between an unknown name and a known one for a suggestion.
-const CLOSE: f64 = 0.7;
-/// Flags that control the handling of settings and are not settings themselves.
+const MIN_SIMILARITY: f64 = 0.7;
+/// Name of the flag for the settings file.
 const CONFIG: &str = "config";
-const NONE_THEMSELVES: &[&str] = &[CONFIG, "print_config", "ready_file", "detach", "help", "version"];
+/// Flags that control the handling of settings and are not settings themselves.
+const NOT_SETTINGS: &[&str] = &[CONFIG, "print_config", "ready_file", "detach", "help", "version"];
 /// The text that is shown in place of a secret.
 const HIDDEN: &str = "(hidden)";
 
@@ -186,7 +187,11 @@ impl Settings {
         }
         let matches = command.clone().try_get_matches_from(&arguments).map_err(|error| {
             let is_of_file = !from_file.is_empty() && command.clone().try_get_matches_from(&plain).is_ok();
-            if is_of_file { file.refused(&error) } else { error.into() }
+            if is_of_file {
+                file.rejected(&error)
+            } else {
+                error.into()
+            }
         })?;
         let (values, _) = leaf(&matches, &command);
         let shown = known.iter().map(|arg| shown(arg, values, &from_file)).collect();
@@ -288,8 +293,8 @@ fn without_credentials(text: &str) -> String {
 
 fn is_setting(arg: &Arg, shared: &[&str]) -> bool {
     let name = arg.get_id().as_str();
-    let is_ours = !arg.is_global_set() || shared.contains(&name);
-    is_ours && arg.get_long().is_some() && !NONE_THEMSELVES.contains(&name)
+    let is_included = !arg.is_global_set() || shared.contains(&name);
+    is_included && arg.get_long().is_some() && !NOT_SETTINGS.contains(&name)
 }
 
 /// Returns the innermost subcommand and its arguments.
@@ -328,7 +333,7 @@ impl File {
             .read_to_string(&mut text)
             .map_err(unreadable)?;
         if text.len() as u64 > MAX_FILE_BYTES {
-            let problem = format!("it has over {MAX_FILE_BYTES} bytes");
+            let problem = format!("the file has more than {MAX_FILE_BYTES} bytes");
             return Err(unreadable(io::Error::other(problem)));
         }
         let values: Option<BTreeMap<String, Yaml>> =
@@ -359,7 +364,7 @@ impl File {
             return match yaml {
                 Yaml::Bool(true) => Ok(vec![format!("--{long}").into()]),
                 Yaml::Bool(false) => Ok(Vec::new()),
-                _ => Err(self.wrong(format!("the setting {name} is true or false"))),
+                _ => Err(self.invalid_value(format!("the setting {name} must be true or false"))),
             };
         }
         let items = match yaml {
@@ -372,7 +377,7 @@ impl File {
                 Yaml::Number(number) => number.to_string(),
                 Yaml::Bool(flag) => flag.to_string(),
                 Yaml::Null | Yaml::Sequence(_) | Yaml::Mapping(_) | Yaml::Tagged(_) => {
-                    return Err(self.wrong(format!("the setting {name} has no plain value")));
+                    return Err(self.invalid_value(format!("the setting {name} must have a single value")));
                 }
             };
             let mut argument = OsString::from(format!("--{long}="));
@@ -382,7 +387,7 @@ impl File {
         items.iter().map(argument).collect()
     }
 
-    fn wrong(&self, problem: String) -> SettingsError {
+    fn invalid_value(&self, problem: String) -> SettingsError {
         SettingsError::Value {
             path: self.path.clone(),
             problem,
@@ -390,10 +395,10 @@ impl File {
     }
 
     /// Returns the error for arguments from the file that clap rejected.
-    fn refused(&self, error: &clap::Error) -> SettingsError {
+    fn rejected(&self, error: &clap::Error) -> SettingsError {
         let text = error.to_string();
         let problem = text.split("\n\n").next().unwrap_or_default();
-        self.wrong(problem.trim_start_matches("error: ").trim().to_owned())
+        self.invalid_value(problem.trim_start_matches("error: ").trim().to_owned())
     }
 }
 
@@ -401,7 +406,7 @@ impl File {
 fn nearest(unknown: &str, names: &[&str]) -> String {
     let score = |name: &&&str| strsim::jaro_winkler(unknown, name);
     let nearest = names.iter().max_by(|one, other| score(one).total_cmp(&score(other)));
-    match nearest.filter(|name| score(name) >= CLOSE) {
+    match nearest.filter(|name| score(name) >= MIN_SIMILARITY) {
         Some(name) => format!("did you mean {name:?}?"),
         None => format!("the settings are {}", names.join(", ")),
     }
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+    fn flag_precedes_file_and_file_precedes_default() {
         let file = "listen: 127.0.0.1:2\nmax_depth: 3\nroots: [/a, /b]\nno_seed: true\n";
         let settings = gather(file, &["--max-depth", "5"]).unwrap();
         assert_eq!(of(&settings, "listen"), says("127.0.0.1:2", "file"));
@@ -474,9 +479,9 @@ mod tests {
     fn settings_file_is_checked_like_flags() {
         for (file, problem) in [
             ("max_depth: deep", "'--max-depth <MAX_DEPTH>'"),
-            ("max_depth: [1, 2]", "the setting max_depth has no plain value"),
-            ("max_depth:", "the setting max_depth has no plain value"),
-            ("no_seed: 1", "the setting no_seed is true or false"),
+            ("max_depth: [1, 2]", "the setting max_depth must have a single value"),
+            ("max_depth:", "the setting max_depth must have a single value"),
+            ("no_seed: 1", "the setting no_seed must be true or false"),
             ("cert: /c", "--key <KEY>"),
             ("max_depth: [1", "invalid settings"),
             ("- 1", "invalid settings"),
@@ -493,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_names_are_refused_with_a_suggestion() {
+    fn misspelled_name_is_rejected_with_suggestion() {
         let error = gather("max_dept: 3", &[]).unwrap_err();
         assert_eq!(error.remedy(), Some("did you mean \"max_depth\"?"));
         let error = gather("colour: blue", &[]).unwrap_err();

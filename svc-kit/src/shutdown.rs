@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn deadlines_count_from_the_first_trigger() {
+    async fn deadlines_count_from_first_trigger() {
         let process = Shutdown::new();
         let service = process.for_service();
         let began = Instant::now();
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn each_end_is_before_the_next() {
+    fn shutdown_deadlines_are_in_order() {
         assert!(DRAINS_WITHIN < SERVICE_ENDS_WITHIN);
         assert!(SERVICE_ENDS_WITHIN < PROCESS_ENDS_WITHIN);
         assert!(PROCESS_ENDS_WITHIN < Duration::from_secs(10));
     }
 
     #[test]
-    fn a_stream_cannot_drain_the_service() {
+    fn stream_cannot_drain_service() {
         let shutdown = Shutdown::new();
         shutdown.draining().cancel();
         assert!(!shutdown.draining().is_cancelled());

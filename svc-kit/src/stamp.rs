@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_file_is_not_settled() {
+    fn recently_written_file_is_not_settled() {
         let directory = tempfile::tempdir().unwrap();
         let stamp = Stamp::of(&std::fs::metadata(directory.path()).unwrap());
         assert!(!stamp.is_settled(SystemTime::now()));

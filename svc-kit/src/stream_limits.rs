@@ -124,7 +124,7 @@ impl StreamLimits {
             overloaded(text, "max_open_streams_per_stranger", max)
         })?;
         let among = Arc::clone(&self.strangers).try_acquire_owned().map_err(|_| {
-            let text = "there are too many open streams of callers without a name";
+            let text = "unauthenticated callers have too many open streams";
             overloaded(text, "max_open_streams_of_strangers", total)
         })?;
         Ok(StreamPermit {

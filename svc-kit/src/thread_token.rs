@@ -29,7 +29,7 @@ pub const KEYS_FILE: &str = "token.keys";
 const VERSION: &str = "trp1";
 /// Domain separation: if another program uses the same key, this MAC has no meaning there.
 const DOMAIN: &[u8] = b"troupe/supervisor/thread-token/v1\0";
-/// The same for the token of a cluster's members.
+/// Domain separation for the token of a cluster's members.
 const MEMBER_DOMAIN: &[u8] = b"troupe/supervisor/member-token/v1\0";
 const PAYLOAD_BYTES: usize = 36;
 const MIN_KEY_BYTES: usize = 32;
@@ -42,7 +42,7 @@ const MAX_KEYS: usize = 8;
 pub struct RetiredKeys(usize);
 
 impl RetiredKeys {
-    /// The maximum.
+    /// The maximum: all keys except the active one.
     pub const ALL: Self = Self(MAX_KEYS - 1);
 
     /// Creates the number. Returns `None` if it exceeds the maximum.
@@ -51,7 +51,6 @@ impl RetiredKeys {
         (keys <= Self::ALL.0).then_some(Self(keys))
     }
 
-    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0
@@ -151,11 +150,11 @@ impl TokenKeys {
         }
     }
 
-    /// Returns the keys in the content of such a file.
+    /// Parses the content of a key file.
     ///
     /// # Errors
     ///
-    /// A text that says what is wrong.
+    /// The text describes the defect.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let mut keys: Vec<Key> = Vec::new();
         for line in key_lines(text) {
@@ -163,17 +162,18 @@ impl TokenKeys {
             let secret = URL_SAFE_NO_PAD
                 .decode(secret.trim())
                 .map_err(|_| "a key is not base64url without padding")?;
-            let key = Key::new(kid, &secret).ok_or("a key id is not 1 to 16 of A-Z a-z 0-9 - _, or a key is short")?;
+            let key = Key::new(kid, &secret)
+                .ok_or("a key id is not 1 to 16 characters of A-Z a-z 0-9 - _, or a key is too short")?;
             if keys.iter().any(|other| other.kid == key.kid) {
-                return Err("a key id stands twice");
+                return Err("a key id occurs twice");
             }
             keys.push(key);
         }
         if keys.len() > MAX_KEYS {
-            return Err("it holds more than 8 keys");
+            return Err("it has more than 8 keys");
         }
         let mut keys = keys.into_iter();
-        let active = keys.next().ok_or("it holds no key")?;
+        let active = keys.next().ok_or("it has no key")?;
         Ok(Self {
             active,
             retired: keys.collect(),
@@ -289,7 +289,7 @@ fn new_file() -> Result<String, SecretError> {
     let kid: String = URL_SAFE_NO_PAD.encode(id).chars().take(6).collect();
     let key = URL_SAFE_NO_PAD.encode(random()?);
     Ok(format!(
-        "# Keys of thread tokens: <kid> <key>. The first mints, every one verifies.\n{kid} {key}\n"
+        "# Keys of thread tokens: <kid> <key>. The first key signs; all keys verify.\n{kid} {key}\n"
     ))
 }
 
@@ -339,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_minted_token_verifies_to_its_thread(thread in any_thread()) {
+        fn minted_token_verifies_to_its_thread(thread in any_thread()) {
             let token = keys().mint(&thread);
             prop_assert!(token.len() <= MAX_TOKEN_BYTES);
             prop_assert_eq!(keys().mint(&thread), token.clone());
@@ -347,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn any_flipped_bit_fails(thread in any_thread(), at in any::<prop::sample::Index>(), bit in 0..8u32) {
+        fn token_with_any_flipped_bit_is_rejected(thread in any_thread(), at in any::<prop::sample::Index>(), bit in 0..8u32) {
             let mut bytes = keys().mint(&thread).into_bytes();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_other_keys_lengths_and_versions_fail() {
+    fn tokens_of_other_keys_lengths_and_versions_are_rejected() {
         let token = keys().mint(&thread());
         let other = TokenKeys::parse("k1 ICECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n").unwrap();
         let wrong = [
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_key_still_verifies_and_no_longer_mints() {
+    fn retired_key_verifies_but_does_not_sign() {
         let old = keys();
         let both = TokenKeys::parse(
             "# new on top\nk2 ICECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\nk1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n",
@@ -415,11 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn rotation_adds_a_key_and_limits_retired_keys() {
+    fn rotation_adds_key_and_limits_retired_keys() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         assert_eq!(TokenKeys::rotate(dir, RetiredKeys::ALL).unwrap(), None);
-        assert!(!dir.join(KEYS_FILE).exists(), "nothing is made");
+        assert!(!dir.join(KEYS_FILE).exists(), "no file is created");
 
         let first = TokenKeys::load_or_create(dir).unwrap().mint(&thread());
         for keys in (2..=MAX_KEYS).chain([MAX_KEYS]) {
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_key_files_are_refused() {
+    fn malformed_key_files_are_rejected() {
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
         let many: String = (0..9).map(|n| format!("k{n} {key}\n")).collect();
         for text in [
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_never_show_in_debug_output() {
+    fn keys_are_absent_from_debug_output() {
         let keys = keys();
         assert_eq!(format!("{keys:?}"), r#"TokenKeys { active: "k1", retired: [], .. }"#);
     }

@@ -176,12 +176,12 @@ mod tests {
         assert_eq!(
             fs::read_dir(directory.path()).unwrap().count(),
             1,
-            "nothing is left aside"
+            "no temporary file remains"
         );
     }
 
     #[test]
-    fn permissions_that_are_too_wide_are_narrowed() {
+    fn too_wide_permissions_are_narrowed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("operator.token");
         let made = TokenFile::load_or_create(path.clone()).unwrap().first();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_trace_is_valid_and_is_passed_on() {
+    fn new_trace_is_valid_and_passed_on() {
         let root = TraceParent::root();
         assert_eq!(TraceParent::parse(root.as_str()), Some(root.clone()));
         assert_ne!(root, TraceParent::root());

@@ -1,4 +1,4 @@
-//! The connections of a server: their number, their use, and which one is closed to make room.
+//! The connections of a server: their number, their use, and which one is closed when a limit is reached.
 //!
 //! A connection is known after a call from an authenticated caller. An unknown connection is closed first, and after a
 //! time limit in any case.
@@ -104,7 +104,7 @@ impl Connections {
 
     /// Closes one connection, in the order of [`Self::admit`], because the process has no file descriptor for another
     /// one.
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn close_one(&self) {
         self.table().end_one(|_| true);
     }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unknown_then_idle_connections_make_room() {
+    async fn unknown_connection_is_closed_before_idle_one() {
         let all = connections(3, 3);
         let [first, second, third] = [1, 2, 3].map(|host| admit(&all, &format!("10.0.0.{host}")).unwrap());
         first.usage().mark_known();

@@ -21,7 +21,7 @@ use crate::{
 /// Maximum number of concurrent calls on one connection.
 const MAX_STREAMS: u32 = 256;
 
-/// A call from an authenticated caller. While it is held, its connection is not closed to make room for another one.
+/// A call from an authenticated caller. While it is held, its connection is not closed for another one.
 #[derive(Debug)]
 pub struct KnownCall {
     _call: Option<OpenCall>,

@@ -15,13 +15,13 @@ use crate::{
     upstream::{Supervisor, brief},
 };
 
-/// How often an unwanted turn of a canceled task is interrupted.
+/// Maximum number of interrupts of turns that inputs of a canceled task start.
 const INTERRUPTS: u32 = 20;
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(500);
 
 impl Gateway {
-    /// CancelTask: stops the running turn and marks the task in the log, which decides between a cancellation and an end
-    /// at the same time.
+    /// Handles CancelTask: stops the running turn and marks the task in the log. If the task ends at the same time, the
+    /// order in the log decides whether it was canceled.
     pub(crate) async fn cancel(&self, call: &Call, request: CancelTaskRequest) -> Result<pb::Task> {
         let (id, session, reader) = self.task(call, &request.id).await?;
         let not_cancelable = |state: TaskState| {
@@ -91,7 +91,7 @@ impl Gateway {
     }
 }
 
-/// Interrupts the agent of a context. With a turn: only this turn. Returns whether the agent is still active.
+/// Interrupts the agent of a context; if `turn` is set, only this turn. Returns whether the agent is still active.
 async fn interrupt(supervisor: &Supervisor, session: &Session, turn: Option<u32>) -> Result<bool> {
     let request = InterruptAgentRequest {
         request_id: new_request_id(),

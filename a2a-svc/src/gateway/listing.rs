@@ -17,14 +17,15 @@ use crate::{
 
 /// Maximum number of contexts of a caller that are read for a list.
 pub(crate) const MAX_LISTED_CONTEXTS: usize = 2_000;
-/// Number of contexts that are read at a time.
+/// Maximum number of contexts that are read concurrently.
 const READ_AT_ONCE: usize = 16;
-/// Default and maximum number of tasks in a page.
+/// Default number of tasks in a page.
 const DEFAULT_PAGE: i32 = 50;
+/// Maximum number of tasks in a page.
 pub(crate) const MAX_PAGE: i32 = 100;
 
 impl Gateway {
-    /// ListTasks.
+    /// Handles ListTasks.
     pub(crate) async fn list(&self, call: &Call, request: ListTasksRequest) -> Result<ListTasksResponse> {
         let page_size = request.page_size.unwrap_or(DEFAULT_PAGE);
         if !(1..=MAX_PAGE).contains(&page_size) {
@@ -127,7 +128,7 @@ impl Gateway {
     }
 }
 
-/// A place in a list of tasks.
+/// A position in a list of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cursor {
     time: (i64, i32),
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_tokens_are_read_back() {
+    fn page_token_is_parsed_or_rejected() {
         let token = "12.5.01a1fc89-0902-7629-98ed-9dce17881f00-3";
         assert_eq!(
             Cursor::parse(token).map(|cursor| cursor.to_string()).as_deref(),

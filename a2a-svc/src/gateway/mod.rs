@@ -59,14 +59,14 @@ pub(crate) struct Entry {
     held: Held,
 }
 
-/// What a call occupies: a place among the calls of its caller, and its connection.
+/// The resources that a call holds: a slot among the calls of its caller, and its connection.
 type Held = Arc<(OwnedSemaphorePermit, KnownCall)>;
 
 /// A call by an authenticated caller.
 pub(crate) struct Call {
     pub(crate) caller: Arc<Caller>,
     pub(crate) agent: Arc<Agent>,
-    /// Where a subscription continues.
+    /// The position after which a subscription continues.
     pub(crate) after: Option<u64>,
     _held: Held,
 }
@@ -140,7 +140,7 @@ impl Gateway {
         }
     }
 
-    /// Authenticates a caller and counts the call. Comes before the body of a request is read.
+    /// Authenticates a caller and counts the call. It must be called before the body of a request is read.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Gateway {
         Ok(Entry { caller, held })
     }
 
-    /// Returns a call to an agent. With a position, a subscription continues after it.
+    /// Returns a call to an agent. A subscription continues after the position `after`.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Gateway {
         Ok((task, session, reader))
     }
 
-    /// SendMessage.
+    /// Handles SendMessage.
     pub(crate) async fn send(&self, call: &Call, request: SendMessageRequest) -> Result<SendMessageResponse> {
         let configuration = request.configuration.clone().unwrap_or_default();
         let history = history_length(configuration.history_length)?;
@@ -246,7 +246,7 @@ impl Gateway {
         })
     }
 
-    /// SendStreamingMessage. The first response is the task as the message left it.
+    /// Handles SendStreamingMessage. The first response is the task after the message.
     pub(crate) async fn send_streaming(self: &Arc<Self>, call: Call, request: SendMessageRequest) -> Result<Responses> {
         let configuration = request.configuration.clone().unwrap_or_default();
         let history = history_length(configuration.history_length)?;
@@ -269,7 +269,7 @@ impl Gateway {
         Ok(self.stream(call, sent, first, true))
     }
 
-    /// SubscribeToTask.
+    /// Handles SubscribeToTask.
     pub(crate) async fn subscribe(self: &Arc<Self>, call: Call, id: &str) -> Result<Responses> {
         let (task, session, _) = self.task(&call, id).await?;
         let reader = self.contexts.watch(&session, session.sequence).await?;
@@ -333,7 +333,7 @@ impl Gateway {
             mut sequence,
             ..
         } = sent;
-        let closed = |_| Error::new(Kind::Unavailable, "the reader is gone");
+        let closed = |_| Error::new(Kind::Unavailable, "the reader has disconnected");
         let first = StreamResponse {
             payload: Some(Payload::Task(first)),
         };
@@ -392,7 +392,7 @@ impl Gateway {
         Ok(sessions)
     }
 
-    /// GetTask.
+    /// Handles GetTask.
     pub(crate) async fn get(&self, call: &Call, request: GetTaskRequest) -> Result<pb::Task> {
         let history = history_length(request.history_length)?;
         let (task, session, reader) = self.task(call, &request.id).await?;
@@ -406,7 +406,7 @@ impl Gateway {
             .await
     }
 
-    /// CreateTaskPushNotificationConfig.
+    /// Handles CreateTaskPushNotificationConfig.
     pub(crate) async fn create_push(
         &self,
         call: &Call,
@@ -418,13 +418,13 @@ impl Gateway {
         self.push.create(&task, &config, fold.sequence, is_done).await
     }
 
-    /// GetTaskPushNotificationConfig.
+    /// Handles GetTaskPushNotificationConfig.
     pub(crate) async fn get_push(&self, call: &Call, task: &str, id: &str) -> Result<TaskPushNotificationConfig> {
         let (task, ..) = self.task(call, task).await?;
         self.push.get(&task, id)
     }
 
-    /// ListTaskPushNotificationConfigs. A task has so few that they fit into one page.
+    /// Handles ListTaskPushNotificationConfigs. The configurations of a task always fit into one page.
     pub(crate) async fn list_push(&self, call: &Call, task: &str) -> Result<ListTaskPushNotificationConfigsResponse> {
         let (task, ..) = self.task(call, task).await?;
         Ok(ListTaskPushNotificationConfigsResponse {
@@ -433,13 +433,13 @@ impl Gateway {
         })
     }
 
-    /// DeleteTaskPushNotificationConfig.
+    /// Handles DeleteTaskPushNotificationConfig.
     pub(crate) async fn delete_push(&self, call: &Call, task: &str, id: &str) -> Result<()> {
         let (task, ..) = self.task(call, task).await?;
         self.push.delete(&task, id).await
     }
 
-    /// GetExtendedAgentCard.
+    /// Handles GetExtendedAgentCard.
     pub(crate) async fn extended_card(&self, call: &Call) -> AgentCard {
         self.cards
             .extended(&self.config, &call.agent, &self.callers, &call.caller)
@@ -479,7 +479,7 @@ fn task_in(fold: &Fold, number: u32) -> Result<&Task> {
 fn stopping() -> Error {
     Error::new(
         Kind::Unavailable,
-        "the service stops; the task continues, read it with GetTask",
+        "the service is stopping; the task continues, read it with GetTask",
     )
 }
 

@@ -23,12 +23,12 @@ use crate::{
     upstream::brief,
 };
 
-/// How long the usage of a caller is remembered.
+/// Time for which the usage of a caller is cached.
 const USAGE_LIFETIME: Duration = Duration::from_secs(2);
-/// Number of repeated messages that are recognized without the supervisor.
+/// Maximum number of recent messages whose repetition is recognized without the supervisor.
 const MAX_RECENT: usize = 10_000;
 
-/// What a caller uses.
+/// The usage of a caller.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Spent {
     tokens: u64,
@@ -46,8 +46,8 @@ pub(super) struct Sent {
     pub(super) opening: Option<Vec<InputItem>>,
 }
 
-/// The tasks of the latest messages, so that a repeated message gets the answer of the first one although its task has
-/// changed since.
+/// The tasks of recent messages, so that a repeated message gets the response of the first one, even if its task has
+/// changed.
 #[derive(Default)]
 pub(super) struct Recent {
     tasks: HashMap<String, TaskId>,
@@ -68,7 +68,7 @@ impl Recent {
 }
 
 impl Gateway {
-    /// Gives a message to the agent.
+    /// Delivers a message to the agent.
     pub(super) async fn deliver(&self, call: &Call, request: SendMessageRequest) -> Result<Sent> {
         let message = request
             .message
@@ -216,7 +216,7 @@ impl Gateway {
         self.input(call, session, items, key, false).await
     }
 
-    /// Gives an input to the agent of a context.
+    /// Sends an input to the agent of a context.
     async fn input(
         &self,
         call: &Call,
@@ -353,7 +353,7 @@ impl Gateway {
         })
     }
 
-    /// Returns what the caller uses.
+    /// Returns the usage of the caller.
     ///
     /// # Errors
     ///
@@ -393,7 +393,7 @@ impl Gateway {
     }
 }
 
-/// Returns the request id of a message, which makes a repeated message one request.
+/// Returns the request id of a message, which is the same for a repeated message.
 fn request_id(call: &Call, message: &pb::Message) -> String {
     let mut hash = Sha256::new();
     for text in [call.caller.name(), &call.agent.id, &message.message_id] {

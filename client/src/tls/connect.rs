@@ -65,7 +65,7 @@ pub fn channel_to(endpoint: &Endpoint, files: &ClientFiles, server_name: &str) -
     }
 }
 
-/// Returns a function that creates such channels. They share the last valid content of the files.
+/// Returns a function that creates channels that connect on first use. They share the last valid content of the files.
 pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
     let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
     move || match &connector {
@@ -116,7 +116,7 @@ impl Connector {
         let name = self.server_name.as_deref().unwrap_or(host);
         let stream = connection(config, name, host, server.port_u16()).await?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-            return Err(io::Error::other("the server does not speak HTTP/2 over TLS"));
+            return Err(io::Error::other("the server does not support HTTP/2 over TLS"));
         }
         Ok(TokioIo::new(stream))
     }

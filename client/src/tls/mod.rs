@@ -48,7 +48,7 @@ pub enum TlsError {
         cause: pem::Error,
     },
     /// The crypto provider does not support the protocol versions. This is a defect of the build.
-    #[error("TLS cannot be spoken: {0}")]
+    #[error("unsupported TLS protocol versions: {0}")]
     Unsupported(rustls::Error),
     /// The certificate and the key do not match or are not supported.
     #[error("{path} cannot be used: {cause}")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import troupe
 
-# Longer than anything here takes on a busy machine.
+# The maximum duration of a step, even on a busy machine.
 DEADLINE = 60.0
 
 
@@ -103,9 +103,9 @@ class Relay:
         self._tls = tls
         self._server: asyncio.Server | None = None
         self.url = ""
-        # Whether what the supervisor sends is thrown away.
+        # Whether the data that the supervisor sends is discarded.
         self.withholds = False
-        # How many connections were made.
+        # The number of connections that were made.
         self.connections = 0
 
     async def __aenter__(self) -> Relay:

@@ -31,7 +31,7 @@ class ClientTest(PairTest):
         self.client = self.pair.connect()
         self.addAsyncCleanup(self.client.close)
 
-    async def test_result_has_the_last_message(self) -> None:
+    async def test_result_has_last_message(self) -> None:
         async with self.client.session(cwd=self.pair.project, labels={"test": "result"}) as session:
             thread = await session.spawn("worker", "say: it is done")
             result = await thread.result(timeout=DEADLINE)
@@ -50,7 +50,7 @@ class ClientTest(PairTest):
             thread = await session.spawn("", f"say: {text}")
             self.assertEqual((await thread.result(DEADLINE)).text, text.strip())
 
-    async def test_wait_all_keeps_the_order_and_failed_threads(self) -> None:
+    async def test_wait_all_keeps_order_and_failed_threads(self) -> None:
         async with self.client.session() as session:
             held = await session.spawn("worker", "hold")
             done = await session.spawn("worker", "say: done")
@@ -75,7 +75,7 @@ class ClientTest(PairTest):
             with self.assertRaises(TimeoutError):
                 await held.result(timeout=0.3)
 
-    async def test_events_are_complete_and_end_with_the_session(self) -> None:
+    async def test_events_are_complete_and_end_with_session(self) -> None:
         seen: list[Event] = []
 
         async def follow(session: troupe.Session) -> None:
@@ -107,7 +107,7 @@ class ClientTest(PairTest):
                 await session.spawn("worker", "say: done")
                 self.assertEqual((await asyncio.wait_for(anext(events), DEADLINE)).sequence, 3)
 
-    async def test_closing_a_session_ends_its_streams(self) -> None:
+    async def test_closing_session_ends_its_streams(self) -> None:
         session = await self.client.session()
         events = session.events()
         for _ in range(2):
@@ -118,14 +118,14 @@ class ClientTest(PairTest):
         with self.assertRaises(StopAsyncIteration):
             await asyncio.wait_for(pending, DEADLINE)
 
-    async def test_error_in_the_block_closes_the_session(self) -> None:
+    async def test_error_in_block_closes_session(self) -> None:
         with self.assertRaises(ZeroDivisionError):
             async with self.client.session():
                 raise ZeroDivisionError
         (session,) = await self.client.sessions(include_closed=True)
         self.assertTrue(session.closed)
 
-    async def test_errors_have_a_class_for_each_reason(self) -> None:
+    async def test_errors_have_class_for_each_reason(self) -> None:
         async with self.client.session(max_depth=1, max_threads=1) as session:
             thread = await session.spawn("worker", "hold")
             with self.assertRaises(troupe.DepthLimitError) as depth:
@@ -145,7 +145,7 @@ class ClientTest(PairTest):
             await session.spawn("worker", "say: too late")
         self.assertIn(closed.exception.reason, ("SESSION_CLOSED", "THREAD_CLOSED"))
 
-    async def test_request_id_of_the_caller_is_kept(self) -> None:
+    async def test_request_id_of_caller_is_kept(self) -> None:
         async with self.client.session() as session:
             request = supervisor_pb2.SpawnAgentRequest(request_id="once")
             first = await session.spawn("worker", "say: once", request=request)
@@ -180,7 +180,7 @@ class ClientTest(PairTest):
                 decisions, [event_pb2.APPROVAL_DECISION_GRANTED, event_pb2.APPROVAL_DECISION_DENIED]
             )
 
-    async def test_thread_spawns_a_child_with_all_settings(self) -> None:
+    async def test_thread_spawns_child_with_all_settings(self) -> None:
         async with self.client.session(max_threads=1) as session:
             thread = await session.spawn("worker", "hold")
             message = 'say: {"path": "a.py", "lines": 3}'
@@ -194,7 +194,7 @@ class ClientTest(PairTest):
             await thread.interrupt(only_this=True)
             self.assertEqual((await child.result(DEADLINE)).parse(Finding).lines, 3)
 
-    async def test_budget_stops_a_thread(self) -> None:
+    async def test_budget_stops_thread(self) -> None:
         async with self.client.session(budget=Budget(tokens=1000)) as session:
             thread = await session.spawn("worker", "say: one", budget=Budget(turns=1))
             await thread.result(DEADLINE)
@@ -229,7 +229,7 @@ class ClientTest(PairTest):
                 await session.spawn("worker", "say: x", schema={"type": "no such type"})
             self.assertEqual(bad.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
 
-    async def test_map_returns_a_row_for_each_item(self) -> None:
+    async def test_map_returns_row_for_each_item(self) -> None:
         paths = [f"src/{number}.py" for number in range(12)]
         async with self.client.session(max_threads=4) as session:
             message = 'say: {{"path": "{item}", "lines": 1}'

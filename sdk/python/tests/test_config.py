@@ -1,4 +1,4 @@
-"""How the address, the token and the certificates are found."""
+"""The search for the address, the token and the certificates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ConfigTest(unittest.TestCase):
             with self.assertRaises(troupe.ConfigError):
                 find(text, None)
 
-    def test_context_names_a_server(self) -> None:
+    def test_context_names_server(self) -> None:
         token = self.write("prod-token", "of-the-context")
         self.write(
             ".config/troupe/config.yaml",
@@ -57,7 +57,7 @@ class ConfigTest(unittest.TestCase):
         named = find("http://10.0.0.2:1", None, context="prod")
         self.assertEqual((named.address, named.token.expose()), ("10.0.0.2:1", "of-the-context"))
         del os.environ["TROUPE_CONTEXT"]
-        # Another server: the token of the context is not for it.
+        # The token of the context does not belong to another server.
         other = find("http://10.0.0.2:1", None)
         self.assertEqual((other.address, other.token.expose()), ("10.0.0.2:1", ""))
         with self.assertRaisesRegex(troupe.ConfigError, 'unknown context "staging"'):

@@ -67,7 +67,7 @@ class FaultTest(PairTest):
             with self.assertRaises(troupe.AgentError):
                 await asyncio.wait_for(waiting, DEADLINE)
 
-    async def test_retry_after_a_lost_response_has_no_second_effect(self) -> None:
+    async def test_retry_after_lost_response_has_no_second_effect(self) -> None:
         async with Relay(self.pair.url) as relay, self.pair.connect(relay.url) as client, self.pair.connect() as direct:
             session = await client.session()
             watched = (await direct.get_session(session.id)).events()
@@ -147,7 +147,7 @@ class FaultTest(PairTest):
             self.assertLess(time.monotonic() - started, DEADLINE / 2)
             await self.pair.send(signal.SIGCONT)
 
-    async def test_unreachable_service_is_an_error(self) -> None:
+    async def test_unreachable_service_is_error(self) -> None:
         retry = troupe.RetryPolicy(attempts=3, initial_delay=0.05)
         client = troupe.connect(self.pair.url, data_dir=self.pair.data, retry=retry, reconnect_timeout=0.5)
         async with client:

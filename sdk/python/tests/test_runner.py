@@ -64,7 +64,7 @@ class RunnerTest(PairTest):
         runner.drain()
         await asyncio.wait_for(running, DEADLINE)
 
-    async def test_failure_and_interrupt_end_the_turn(self) -> None:
+    async def test_failure_and_interrupt_end_turn(self) -> None:
         async def work(task: Task) -> str:
             if task.message == "fail":
                 raise RuntimeError("there is no model")
@@ -118,7 +118,7 @@ class RunnerTest(PairTest):
                     break
             self.assertEqual((await thread.result(DEADLINE)).text, "False True")
 
-    async def test_transcript_has_the_work_of_the_function(self) -> None:
+    async def test_transcript_has_work_of_function(self) -> None:
         async def work(task: Task) -> str:
             await task.authorize("apply_patch", {"patch": "x"})
             task.record("reasoning", "I need no patch.")

@@ -24,7 +24,7 @@ class SyncTest(unittest.TestCase):
         self.addCleanup(lambda: self.loop.run_until_complete(self.pair.remove()))
         self.loop.run_until_complete(self.pair.start())
 
-    def test_session_without_an_event_loop(self) -> None:
+    def test_session_without_event_loop(self) -> None:
         with troupe.sync.connect(self.pair.url, data_dir=self.pair.data) as client:
             with client.session(cwd=self.pair.project) as session:
                 one = session.spawn("worker", "say: one")
@@ -44,7 +44,7 @@ class SyncTest(unittest.TestCase):
             self.assertEqual([event.sequence for event in events], list(range(1, len(events) + 1)))
             self.assertIsInstance(events[-1], SessionClosed)
 
-    def test_approval_is_decided_by_the_session(self) -> None:
+    def test_approval_is_decided_by_session(self) -> None:
         call = {"tool_call": {"name": "spawn_agent", "args": {"agent_type": "explorer", "message": "say: found"}}}
         with troupe.sync.connect(self.pair.url, data_dir=self.pair.data) as client:
             with client.session(approve_tools=["spawn_agent"]) as session:

@@ -12,7 +12,7 @@ export interface ReadFile {
   readonly path: string;
 }
 
-/** What the model has to know about the tool. */
+/** The description of the tool for the model. */
 export const READ_FILE = {
   name: "read_file",
   description: "Reads a text file of the project.",

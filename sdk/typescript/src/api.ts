@@ -1,4 +1,4 @@
-// What the entry points for Node.js and for browsers have in common.
+// The common exports of the entry points for Node.js and for browsers.
 
 export * from "./client.js";
 export { readContent, textOf } from "./content.js";

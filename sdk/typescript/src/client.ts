@@ -45,16 +45,16 @@ import {
 import { type TranscriptEntry } from "./gen/troupe/supervisor/v1/transcript_pb.js";
 import { allPages, pagesOf } from "./pages.js";
 import { ThreadNotFoundError } from "./reasons.js";
-import { type Caller, Patience, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
+import { Backoff, type Caller, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
 import { type Schema, schemaText, type TypedSchema, validate } from "./schema.js";
 
-/** How long one WaitAgents call waits, and how much longer its deadline is. */
+/** The waiting time of one WaitAgents call, and the time by which its deadline exceeds it. */
 const WAIT_MS = 300_000;
 const WAIT_MARGIN_MS = 5_000;
 /** The time before a stream that ended as planned is opened again. */
 const REOPEN_DELAY_MS = 200;
 const CONTENT_MS = 600_000;
-/** The number of threads that WaitAgents accepts. */
+/** The maximum number of threads that WaitAgents accepts. */
 const MAX_WAITED = 1_000;
 
 /** Limits on the usage of a thread and its descendants. 0 and absent mean unlimited. */
@@ -63,7 +63,7 @@ export interface Budget {
   readonly turns?: number;
   /** The time in running turns, in milliseconds. */
   readonly wallTimeMs?: number;
-  /** In the currency of the supervisor's price list. */
+  /** The cost, in the currency of the supervisor's price list. */
   readonly cost?: number;
 }
 
@@ -71,7 +71,7 @@ export interface Budget {
 export interface Result<T = unknown> {
   readonly threadId: string;
   readonly kind: "COMPLETED" | "ERRORED" | "INTERRUPTED" | "SHUTDOWN";
-  /** The last message (COMPLETED) or what went wrong (ERRORED), in full. */
+  /** The last message (COMPLETED) or the error (ERRORED), in full. */
   readonly text: string;
   /** The result that the thread reported last; undefined without a result. */
   readonly value: T;
@@ -81,7 +81,7 @@ export interface Result<T = unknown> {
 /** An item of `Session.map`: the value of `{item}`, or the values of all placeholders. */
 export type Item = string | Readonly<Record<string, string>>;
 
-/** What every row of `Session.map` has. */
+/** The properties of every row of `Session.map`. */
 interface RowCommon {
   /** The item as it was given. */
   readonly item: Item;
@@ -98,7 +98,7 @@ interface RowCommon {
 /** An item of `Session.map` that succeeded. */
 export interface SucceededRow<T = unknown> extends RowCommon {
   readonly state: "SUCCEEDED";
-  /** The result that the schema asked for; undefined without a schema. */
+  /** The result that the schema requires; undefined without a schema. */
   readonly value: T;
 }
 
@@ -108,37 +108,37 @@ export interface FailedRow extends RowCommon {
   readonly value: undefined;
 }
 
-/** An item of `Session.map`, and how it went. `state` selects the type. */
+/** An item of `Session.map` and its outcome. `state` selects the type. */
 export type Row<T = unknown> = SucceededRow<T> | FailedRow;
 
-/** How long to wait. */
+/** The limit of a wait. */
 export interface WaitOptions {
   /** Ends the wait, for example `AbortSignal.timeout(600_000)`. */
   readonly signal?: AbortSignal;
 }
 
-/** How calls are repeated. */
+/** The settings of retries. */
 export interface RetryOptions {
   readonly retry?: Partial<RetryPolicy>;
-  /** How long `result` and `events` wait for a supervisor that is unreachable. Default 300,000 ms. */
+  /** The maximum time that `result` and `events` wait for an unreachable supervisor. Default 300,000 ms. */
   readonly reconnectTimeoutMs?: number;
 }
 
-/** The settings of a new session. `request` has the fields that are no option. */
+/** The settings of a new session. `request` sets the fields that have no option. */
 export interface SessionOptions {
   /** The project. In Node.js, a relative path is relative to the working directory; in a browser the path is absolute. */
   readonly cwd?: string;
   readonly budget?: Budget;
   readonly labels?: Readonly<Record<string, string>>;
   readonly runnerLabels?: Readonly<Record<string, string>>;
-  /** Tools of which every call needs the approval of an operator. */
+  /** Tools whose every call needs the approval of an operator. */
   readonly approveTools?: readonly string[];
   readonly maxThreads?: number;
   readonly maxDepth?: number;
   readonly request?: MessageInitShape<typeof CreateSessionRequestSchema>;
 }
 
-/** The settings of a new thread. `request` has the fields that are no option. */
+/** The settings of a new thread. `request` sets the fields that have no option. */
 export interface SpawnOptions<T = unknown> {
   /** Default: the root. */
   readonly parent?: Thread | string;
@@ -156,19 +156,19 @@ export interface SpawnOptions<T = unknown> {
   readonly request?: MessageInitShape<typeof SpawnAgentRequestSchema>;
 }
 
-/** The settings of `Session.map`. `request` has the fields that are no option, such as the template of the spawns. */
+/** The settings of `Session.map`. `request` sets the fields that have no option, such as the template of the spawns. */
 export interface MapOptions<T = unknown> extends WaitOptions {
-  /** How many items run at a time. Default 8. */
+  /** Maximum number of items that run at the same time. Default 8. */
   readonly limit?: number;
   /** The result of each item matches this schema. */
   readonly schema?: Schema<T>;
-  /** How often a failed item is tried again. */
+  /** Maximum number of retries of a failed item. */
   readonly retries?: number;
-  /** How many items may fail before `onFailure` applies. */
+  /** Maximum number of failed items before `onFailure` applies. */
   readonly toleratedFailures?: number;
-  /** What happens to the other items then. Default `continue`. */
+  /** The treatment of the other items after too many failures. Default `continue`. */
   readonly onFailure?: "continue" | "cancelRest";
-  /** Bounds all items together. */
+  /** The budget of all items together. */
   readonly budget?: Budget;
   readonly request?: MessageInitShape<typeof CreateGroupRequestSchema>;
 }
@@ -260,7 +260,7 @@ export class Session implements AsyncDisposable {
     return required((await this.client.stub.getSession({ sessionId: this.id })).session);
   }
 
-  /** Reads limits and budgets with their present usage. */
+  /** Reads limits and budgets with their current usage. */
   async quota(): Promise<Quota> {
     return required((await this.client.stub.getQuota({ sessionId: this.id })).quota);
   }
@@ -352,10 +352,10 @@ export class Session implements AsyncDisposable {
   async *asCompleted(threads: Iterable<Thread | string>, { signal }: WaitOptions = {}): AsyncGenerator<Result, void> {
     const { caller, reconnectTimeoutMs } = this.client;
     const waiting = new Set([...threads].map(idOf));
-    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const backoff = new Backoff(caller.policy, reconnectTimeoutMs);
     while (waiting.size > 0) {
       const threadIds = [...waiting].slice(0, MAX_WAITED);
-      for (const entry of await caller.wait(() => this.#wait(threadIds, signal), patience, signal)) {
+      for (const entry of await caller.wait(() => this.#wait(threadIds, signal), backoff, signal)) {
         waiting.delete(entry.threadId);
         yield await this.#result(entry);
       }
@@ -447,7 +447,7 @@ export class Session implements AsyncDisposable {
     }
   }
 
-  /** Returns the value of a result. A long document is content. */
+  /** Returns the value of a result. A long document is read as content. */
   async #value(result: ThreadResult | undefined): Promise<unknown> {
     if (!result) return undefined;
     const json = result.documentJson || textOf(await this.content(required(result.content).digest));
@@ -457,12 +457,12 @@ export class Session implements AsyncDisposable {
   /** Waits for the end of a group. */
   async #endOfGroup(group: Group, signal: AbortSignal | undefined): Promise<void> {
     const { caller, reconnectTimeoutMs } = this.client;
-    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const backoff = new Backoff(caller.policy, reconnectTimeoutMs);
     const ended = [GroupState.SUCCEEDED, GroupState.FAILED, GroupState.CANCELLED];
     const request = { sessionId: this.id, groupId: required(group.spec).groupId, wait: durationFromMs(WAIT_MS) };
     const options = { timeoutMs: WAIT_MS + WAIT_MARGIN_MS, ...given({ signal }) };
     while (!ended.includes(group.state)) {
-      group = required((await caller.wait(() => caller.raw.getGroup(request, options), patience, signal)).group);
+      group = required((await caller.wait(() => caller.raw.getGroup(request, options), backoff, signal)).group);
     }
   }
 }
@@ -534,8 +534,8 @@ export class Thread<T = unknown> {
   /**
    * Waits until the thread is settled. Throws an AgentError unless it is COMPLETED.
    *
-   * The value is validated with `schema`, by default with the schema of the spawn. Pass the schema of `send` if it was another
-   * one. Throws a ResultMismatchError if the value does not match.
+   * The value is validated with `schema`, by default with the schema of the spawn. If `send` had a different schema, pass that
+   * schema. Throws a ResultMismatchError if the value does not match.
    */
   async result(options?: WaitOptions): Promise<Result<T>>;
   async result<U>(options: WaitOptions & { readonly schema: TypedSchema<U> }): Promise<Result<U>>;
@@ -568,13 +568,13 @@ export class Thread<T = unknown> {
       return;
     }
     const { caller, reconnectTimeoutMs } = this.session.client;
-    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const backoff = new Backoff(caller.policy, reconnectTimeoutMs);
     for (;;) {
       signal?.throwIfAborted();
       try {
         const request = { ...this.#ids, afterNumber };
         for await (const message of caller.raw.watchTranscript(request, given({ signal }))) {
-          patience.reset();
+          backoff.reset();
           for (const entry of message.entries) {
             afterNumber = entry.number;
             yield entry;
@@ -585,7 +585,7 @@ export class Thread<T = unknown> {
       } catch (failure) {
         if (failure instanceof TroupeError) throw failure;
         signal?.throwIfAborted();
-        await caller.recover(failure, patience, signal);
+        await caller.recover(failure, backoff, signal);
         continue;
       }
       // The supervisor ends each stream after a while.
@@ -602,7 +602,7 @@ export class Thread<T = unknown> {
   }
 }
 
-/** A request that waits, or waited, for the decision of an operator. */
+/** A request for an operator's decision, which is pending or decided. */
 export class Approval {
   constructor(
     private readonly session: Session,
@@ -625,7 +625,7 @@ export class Approval {
   }
 }
 
-/** Something that a thread made: a diff, a report. */
+/** A file or text that a thread produced, such as a diff or a report. */
 export class Artifact {
   constructor(
     private readonly session: Session,
@@ -691,7 +691,7 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
 
   async *#follow(): AsyncGenerator<SessionEvent, undefined> {
     const { caller, reconnectTimeoutMs } = this.#session.client;
-    const patience = new Patience(caller.policy, reconnectTimeoutMs);
+    const backoff = new Backoff(caller.policy, reconnectTimeoutMs);
     const { signal } = this.#over;
     try {
       if (this.position > 0n && (await this.#hasEnded())) return;
@@ -700,14 +700,14 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
         const request = { sessionId: this.#session.id, afterSequence: this.position };
         try {
           for await (const message of caller.raw.watchThreads(request, { signal })) {
-            patience.reset();
+            backoff.reset();
             const event = this.#take(message);
             if (event) yield event;
             if (event?.kind === "sessionClosed") return;
           }
         } catch (failure) {
           if (failure instanceof TroupeError) throw failure;
-          await caller.recover(failure, patience, signal);
+          await caller.recover(failure, backoff, signal);
           continue;
         }
         // The supervisor ends each stream after a while.
@@ -759,6 +759,6 @@ function given<T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], un
 }
 
 function required<T>(value: T | undefined): T {
-  if (value === undefined) throw new TroupeError("the supervisor left a required field out");
+  if (value === undefined) throw new TroupeError("the response of the supervisor lacks a required field");
   return value;
 }

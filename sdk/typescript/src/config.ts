@@ -22,7 +22,7 @@ const TOKEN_FILE = "operator.token";
 /** The state of `troupe up` in the data directory. */
 const STATE_FILE = "up.json";
 
-/** Where the supervisor is, and the caller's token. */
+/** The address of the supervisor, and the caller's credentials. */
 export interface ConnectOptions {
   /** The URL of the supervisor, or its `host:port`. */
   readonly address?: string;

@@ -8,9 +8,9 @@ import type { Event } from "./gen/troupe/supervisor/v1/event_pb.js";
 /** The kinds of events that this release knows: the name and the message of each. */
 export type EventKinds = Exclude<Event["kind"], { case: undefined }>;
 
-/** What every event has. */
+/** The properties of every event. */
 export interface EventCommon {
-  /** The event's number in the session: 1 for the first, + 1 for each. */
+  /** The event's number in the session: 1 for the first event, increased by 1 for each event. */
   readonly sequence: bigint;
   readonly sessionId: string;
   /** The thread that the event is about; empty for events about the session. */
@@ -22,7 +22,7 @@ export interface EventCommon {
   readonly proto: Event;
 }
 
-/** What an event about a new approval has: methods that decide it. */
+/** The methods of an event about a new approval, which decide it. */
 export interface EventDecisions {
   /** Grants the request. */
   readonly grant: (reason?: string) => Promise<Approval>;

@@ -1,4 +1,4 @@
-// A client of Troupe, the control plane for trees of AI agents, for Node.js. The one for browsers is @troupe/client/web, and
+// A client of Troupe, the control plane for trees of AI agents, for Node.js. The client for browsers is @troupe/client/web, and
 // the generated messages are in @troupe/client/gen.
 
 export * from "./api.js";

@@ -10,7 +10,7 @@ import { Caller, DEFAULT_RETRY } from "./rpc.js";
 
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
-/** How to connect. */
+/** The settings of the connection. */
 export interface ClientOptions extends ConnectOptions, RetryOptions {}
 
 /**
@@ -22,7 +22,7 @@ export interface ClientOptions extends ConnectOptions, RetryOptions {}
  */
 export async function connect(options: ClientOptions = {}): Promise<Client> {
   const { url, tls, token } = find(options);
-  // Keep-alive pings end a connection to a machine that is gone.
+  // Keep-alive pings end a connection to an unreachable machine.
   const sessionManager = new Http2SessionManager(url, { pingIntervalMs: 20_000, pingTimeoutMs: 10_000 }, tls);
   const caller = new Caller(
     (interceptor) => ({

@@ -20,7 +20,7 @@ export async function* pagesOf<P extends { readonly nextPageToken: string }>(
   } while (pageToken);
 }
 
-/** Reads all pages of a list. Stops after the page with the item number `most`. */
+/** Reads all pages of a list. Stops after the page that contains the item number `most`. */
 export async function allPages<P extends { readonly nextPageToken: string }, T>(
   read: (page: Page) => Promise<P>,
   itemsOf: (page: P) => readonly T[],

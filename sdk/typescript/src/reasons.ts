@@ -62,7 +62,7 @@ export class CwdOutsideRootsError extends ServiceError {
   static override readonly name: string = "CwdOutsideRootsError";
 }
 
-/** `WORKSPACE_UNKNOWN`: The registry does not hold that workspace bundle; upload it with PutWorkspace. */
+/** `WORKSPACE_UNKNOWN`: The registry does not have that workspace bundle; upload it with PutWorkspace. */
 export class WorkspaceUnknownError extends ServiceError {
   static override readonly name: string = "WorkspaceUnknownError";
 }
@@ -97,12 +97,12 @@ export class ThreadLimitError extends ServiceError {
   static override readonly name: string = "ThreadLimitError";
 }
 
-/** `OPEN_LIMIT`: The session holds as many threads as it may. */
+/** `OPEN_LIMIT`: The session has its maximum number of threads. */
 export class OpenLimitError extends ServiceError {
   static override readonly name: string = "OpenLimitError";
 }
 
-/** `BUDGET_EXHAUSTED`: What a thread and its descendants may spend is spent. */
+/** `BUDGET_EXHAUSTED`: The budget of a thread and its descendants is exhausted. */
 export class BudgetExhaustedError extends ServiceError {
   static override readonly name: string = "BudgetExhaustedError";
 }
@@ -152,7 +152,7 @@ export class UnknownMethodError extends ServiceError {
   static override readonly name: string = "UnknownMethodError";
 }
 
-/** `UNAUTHENTICATED`: No token, a bad one or a stale one; one reason for all. */
+/** `UNAUTHENTICATED`: The token is missing, invalid or stale; these cases have the same reason. */
 export class UnauthenticatedError extends ServiceError {
   static override readonly name: string = "UnauthenticatedError";
 }
@@ -207,7 +207,7 @@ export class SessionMovingError extends ServiceError {
   static override readonly name: string = "SessionMovingError";
 }
 
-/** `DRAINING`: The server is shutting down; try another or later. */
+/** `DRAINING`: The server is shutting down; retry with another server, or later. */
 export class DrainingError extends ServiceError {
   static override readonly name: string = "DrainingError";
 }
@@ -222,7 +222,7 @@ export class OverloadedError extends ServiceError {
   static override readonly name: string = "OverloadedError";
 }
 
-/** `RATE_LIMITED`: The calling thread, or all threads of its session together, cause more events than they may; nothing was done. Retry after the time in RetryInfo. */
+/** `RATE_LIMITED`: The calling thread, or all threads of its session together, cause more events than allowed; nothing was done. Retry after the time in RetryInfo. */
 export class RateLimitedError extends ServiceError {
   static override readonly name: string = "RateLimitedError";
 }
@@ -247,7 +247,7 @@ export class UpgradeRequiredError extends ServiceError {
   static override readonly name: string = "UpgradeRequiredError";
 }
 
-/** `POLICY_NOT_ENFORCEABLE`: No attached runner can hold the role to its policy. */
+/** `POLICY_NOT_ENFORCEABLE`: No attached runner can enforce the policy of the role. */
 export class PolicyNotEnforceableError extends ServiceError {
   static override readonly name: string = "PolicyNotEnforceableError";
 }

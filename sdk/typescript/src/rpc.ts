@@ -37,8 +37,8 @@ const DEADLINES_MS: Readonly<Record<string, number>> = {
 export type Supervisor = Stub<typeof AgentSupervisorService>;
 
 /**
- * How often and how fast a call is repeated after a transient error. A delay that the service asks for takes the place of the
- * computed one.
+ * The number of attempts at a call and the delays between them, after transient errors. A delay that the service requests
+ * replaces the computed delay.
  */
 export interface RetryPolicy {
   readonly attempts: number;
@@ -50,7 +50,7 @@ export interface RetryPolicy {
 export const DEFAULT_RETRY: RetryPolicy = { attempts: 5, initialDelayMs: 500, maxDelayMs: 5_000, multiplier: 2 };
 
 /** Decides whether to try again after a transient error, and waits before it. */
-export class Patience {
+export class Backoff {
   #failures = 0;
   #since = 0;
 
@@ -100,17 +100,17 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
 export interface TokenSource {
   /** Whether the token was found and not given. It may then belong to another service. */
   readonly isFound: boolean;
-  /** Returns the present token, or an empty text without one. */
+  /** Returns the current token, or an empty text without one. */
   expose(): string;
 }
 
 /** Returns the token. Throws a ConfigError unless a header can contain it. */
 export function checkedToken(token: string): string {
   if (/^[!-~]*$/.test(token)) return token;
-  throw new ConfigError("the token has characters that cannot be sent; it is visible ASCII");
+  throw new ConfigError("the token has characters that cannot be sent; use visible ASCII characters only");
 }
 
-/** How messages reach the supervisor. */
+/** The transport of messages to the supervisor. */
 export interface Connection {
   readonly transport: Transport;
   close(): void;
@@ -129,7 +129,7 @@ export class Caller {
   /** A token of the data directory that the service rejected. Calls are then made without it. */
   #rejected = "";
 
-  /** Opens the connection. Its calls have to pass the interceptor. */
+  /** Opens the connection. Its calls must pass through the interceptor. */
   constructor(
     open: (interceptor: Interceptor) => Connection,
     token: TokenSource,
@@ -153,43 +153,43 @@ export class Caller {
     this.#connection.close();
   }
 
-  /** Returns when the call can be made again. Throws its error if it cannot. */
-  async recover(failure: unknown, patience: Patience, signal?: AbortSignal): Promise<void> {
+  /** Waits until the call can be repeated. Throws the error if it cannot be repeated. */
+  async recover(failure: unknown, backoff: Backoff, signal?: AbortSignal): Promise<void> {
     const ended = AbortSignal.any([this.#closed.signal, ...(signal ? [signal] : [])]);
     ended.throwIfAborted();
     const error = serviceError(failure);
-    if (!this.#dropsToken(error)) await patience.wait(error, ended);
+    if (!this.#dropsToken(error)) await backoff.wait(error, ended);
   }
 
   /** Repeats an attempt after a transient error. */
   async repeat<T>(attempt: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-    const patience = new Patience(this.policy);
+    const backoff = new Backoff(this.policy);
     for (;;) {
       try {
         return await attempt();
       } catch (failure) {
-        await this.recover(failure, patience, signal);
+        await this.recover(failure, backoff, signal);
       }
     }
   }
 
-  /** Repeats a call that waits at the service. The signal decides how long to wait: an expired deadline is no error. */
-  async wait<T>(call: () => Promise<T>, patience: Patience, signal?: AbortSignal): Promise<T> {
+  /** Repeats a call that waits at the service. The signal limits the wait; an expired deadline is not an error. */
+  async wait<T>(call: () => Promise<T>, backoff: Backoff, signal?: AbortSignal): Promise<T> {
     for (;;) {
       signal?.throwIfAborted();
       try {
         const answer = await call();
-        patience.reset();
+        backoff.reset();
         return answer;
       } catch (failure) {
         if (failure instanceof TroupeError) throw failure;
         signal?.throwIfAborted();
-        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await this.recover(failure, patience, signal);
+        if (ConnectError.from(failure).code !== Code.DeadlineExceeded) await this.recover(failure, backoff, signal);
       }
     }
   }
 
-  /** Returns whether to repeat the call without the token: it was found, not given, and belongs to another service. */
+  /** Returns whether to repeat the call without the token, because it was found and belongs to another service. */
   #dropsToken(error: ServiceError): boolean {
     const token = this.#token.expose();
     if (error.code !== Code.Unauthenticated || !this.#token.isFound || token === this.#rejected) return false;
@@ -228,7 +228,7 @@ export function serviceError(failure: unknown): ServiceError {
   const error = ConnectError.from(failure);
   const info = error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === DOMAIN);
   const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
-  // An error with a cause is one of this side: Connect reports a connection that was reset as ABORTED.
+  // An error with a cause comes from the client: Connect reports a connection that was reset as ABORTED.
   const isReset = error.code === Code.Aborted && error.cause !== undefined;
   const init = {
     code: isReset ? Code.Unavailable : error.code,
@@ -238,7 +238,7 @@ export function serviceError(failure: unknown): ServiceError {
     cause: failure,
   };
   if (!info && error.code === Code.DeadlineExceeded) {
-    // This process ended the call; the meaning is the same as that of the service's own error.
+    // This process ended the call. The meaning is the same as of the service's own error.
     return new DeadlineExceededError(error.rawMessage, init);
   }
   return new (BY_REASON[init.reason] ?? ServiceError)(error.rawMessage, init);

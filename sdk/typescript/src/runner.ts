@@ -40,13 +40,15 @@ import {
 import { ClosePolicy, UsageSchema } from "./gen/troupe/supervisor/v1/thread_pb.js";
 import { ToolVerdict, type TranscriptEntrySchema, TranscriptKind } from "./gen/troupe/supervisor/v1/transcript_pb.js";
 import { connect } from "./node.js";
-import { Patience, pause } from "./rpc.js";
+import { Backoff, pause } from "./rpc.js";
 
-/** The sizes that the supervisor accepts: of an artifact, and of one report. */
+/** The maximum size of an artifact. */
 const MAX_ARTIFACT = 16 * 1024 * 1024;
+/** The maximum size of the data in one report. */
 const MAX_PIECE = 3 * 1024 * 1024;
-/** The size of an entry's text, and the entries of an attempt that may wait for their acknowledgement. */
+/** The maximum length of an entry's text. */
 const MAX_TEXT = 512 * 1024;
+/** The maximum number of entries of an attempt that wait for their acknowledgement. */
 const MAX_ENTRIES = 1_000;
 /** The time before the runner attaches again. */
 const ATTACH_DELAY_MS = 200;
@@ -54,38 +56,41 @@ const ATTACH_DELAY_MS = 200;
 /** A function that executes the turns of a thread. */
 export type AgentFunction = (task: Task) => Promise<string>;
 
-/** A function with the roles that it executes; none: all roles. */
+/** A function and the roles whose threads it executes. No roles: all. */
 export interface Agent {
   readonly roles: ReadonlySet<string>;
   readonly run: AgentFunction;
 }
 
-/** Makes a function execute the threads of these roles, or of all roles without a name. */
+/** Makes a function execute the threads of these roles. Without a role, it executes the threads of all roles. */
 export function agent(roles: readonly string[], run: AgentFunction): Agent {
   return { roles: new Set(roles), run };
 }
 
-/** Whether a tool may run. */
+/** The decision on a tool call. */
 export interface Decision {
   readonly allowed: boolean;
-  /** Why not, for the agent. */
+  /** Why the call is denied, for the agent. */
   readonly reason: string;
 }
 
 /** The settings of a runner. */
 export interface RunnerOptions {
-  /** Stable across restarts. Default: the kind and the process id. */
+  /** The runner's id, stable across restarts. Default: the kind and the process id. */
   readonly runnerId?: string;
   readonly labels?: Readonly<Record<string, string>>;
-  /** Takes threads of this session only. */
+  /** The only session whose threads it takes. */
   readonly sessionId?: string;
-  /** How many threads it keeps at once. Default 8. */
+  /** Maximum number of threads that it keeps at the same time. Default 8. */
   readonly capacity?: number;
-  /** Default `typescript`. */
+  /** The kind of runner. Default `typescript`. */
   readonly kind?: string;
-  /** Every agent asks `Task.authorize` before a tool, or has none. Without it, only threads without restrictions come. */
+  /**
+   * Declares that every agent calls `Task.authorize` before each tool, or has no tools. Otherwise the runner receives only
+   * threads without restrictions.
+   */
   readonly enforcesTools?: boolean;
-  /** Agents of READ_ONLY threads cannot write. */
+  /** Declares that agents of READ_ONLY threads cannot write. */
   readonly enforcesReadOnly?: boolean;
 }
 
@@ -111,7 +116,7 @@ export class Task {
   readonly workingDirectory: string;
   /** The number of the turn in the thread, from 1. */
   readonly turn: number;
-  /** The text of the inputs. It is empty if mail woke the thread; the prompt then shows the mail. */
+  /** The text of the inputs. It is empty if mail started the turn; the prompt then has the mail. */
   readonly message: string;
   /** The blocks of the prompt that are not blank. Later turns have only the blocks that changed. */
   readonly prompt: string;
@@ -199,7 +204,7 @@ export class Task {
 
 /** Attaches to the supervisor and executes threads until it is drained. `serve` is shorter. */
 export class Runner {
-  /** Settles when the supervisor knows the runner for the first time. */
+  /** Settles when the runner is attached for the first time. */
   readonly attached: Promise<void>;
   readonly #client: Client;
   readonly #agents: readonly Agent[];
@@ -231,16 +236,16 @@ export class Runner {
   /** Attaches, and again whenever the stream is lost. Returns when the runner is drained. */
   async run(): Promise<void> {
     const { caller } = this.#client;
-    const patience = new Patience(caller.policy, Number.POSITIVE_INFINITY);
+    const backoff = new Backoff(caller.policy, Number.POSITIVE_INFINITY);
     try {
       while (!this.#isDrained()) {
         try {
-          await this.#serve(patience);
+          await this.#serve(backoff);
           // The supervisor is about to stop, or ended the stream.
           if (!this.#isDrained()) await pause(ATTACH_DELAY_MS);
         } catch (failure) {
           // `drain` aborts the stream.
-          if (!this.#isDrained()) await caller.recover(failure, patience);
+          if (!this.#isDrained()) await caller.recover(failure, backoff);
         }
       }
     } finally {
@@ -248,7 +253,7 @@ export class Runner {
     }
   }
 
-  /** Takes no more threads. `run` returns when the last one has left. */
+  /** Accepts no more threads. `run` returns when the last thread has ended. */
   drain(): void {
     this.#isDraining = true;
     if (this.#isDrained()) this.#stream?.abort();
@@ -257,22 +262,22 @@ export class Runner {
 
   // ---- for the programs
 
-  /** @internal Sends a report, if the runner is attached. It is sent again until it is durable. */
+  /** @internal Sends a report, if the runner is attached. It is resent until it is durable. */
   report(report: RunnerReport): void {
     if (this.#isAttached) this.#send({ case: "report", value: report });
   }
 
-  /** @internal Sends an entry of a transcript, if the runner is attached. It is sent again until it is durable. */
+  /** @internal Sends an entry of a transcript, if the runner is attached. It is resent until it is durable. */
   transcribe(batch: TranscriptBatch): void {
     if (this.#isAttached) this.#send({ case: "transcript", value: batch });
   }
 
-  /** @internal Sends the present activity of a thread, if the runner is attached. */
+  /** @internal Sends the current activity of a thread, if the runner is attached. */
   sendActivity({ threadId, generation }: StartThread, activity: string): void {
     if (this.#isAttached) this.#send({ case: "telemetry", value: { threadId, generation, activity } });
   }
 
-  /** @internal Asks a question, and again on each new stream until it is answered. */
+  /** @internal Sends a tool request, and resends it on each new stream until it is answered. */
   async ask(start: StartThread, tool: string, argumentsJson: string, resolvedPaths: string[]): Promise<Decision> {
     const requestId = randomUUID();
     const { threadId, generation } = start;
@@ -290,7 +295,7 @@ export class Runner {
 
   // ---- the stream
 
-  async #serve(patience: Patience): Promise<void> {
+  async #serve(backoff: Backoff): Promise<void> {
     this.#outbox = new Outbox();
     const threads = [...this.#programs.values()].map((program) => program.held());
     this.#send({ case: "hello", value: { ...this.#hello, threads } });
@@ -299,7 +304,7 @@ export class Runner {
     const runners = createClient(ThreadRunnerService, this.#client.caller.transport);
     try {
       for await (const { message } of runners.attach(this.#outbox, { signal: stream.signal })) {
-        patience.reset();
+        backoff.reset();
         if (message.case === "welcome") {
           this.#welcome(message.value);
           void this.#beat(message.value, stream.signal);
@@ -378,7 +383,7 @@ export class Runner {
         this.#acknowledgeCommand(message.value);
         break;
       default:
-        // A message that is newer than this release.
+        // A message of a kind that is newer than this release.
         break;
     }
   }
@@ -451,12 +456,12 @@ export async function serve(
 class Program {
   readonly state: Record<string, unknown> = {};
   readonly usage = create(UsageSchema);
-  /** The number of the last turn that was given. */
+  /** The number of the last turn that was dispatched. */
   #turn = 0;
   #work: Promise<void> = Promise.resolve();
   #stop = new AbortController();
   #isStopping = false;
-  /** Whether the last report is made. */
+  /** Whether the last report was created. */
   #isOver = false;
   #isAbandoned = false;
   /** The reports and entries that are not known to be durable. */
@@ -464,7 +469,7 @@ class Program {
   #lastReport = 0n;
   #batches: TranscriptBatch[] = [];
   #lastBatch = 0n;
-  /** How many entries were dropped since the last one that was kept. */
+  /** The number of entries that were dropped since the last one that was kept. */
   #dropped = 0;
 
   constructor(
@@ -473,13 +478,13 @@ class Program {
     readonly start: StartThread,
   ) {}
 
-  /** The attempt as a runner that returns describes it. */
+  /** The description of the attempt in `hello`, for a runner that attaches again. */
   held(): HeldThread {
     const { threadId, generation } = this.start;
     return create(HeldThreadSchema, { threadId, generation, turn: this.#turn, reportSequence: this.#lastReport });
   }
 
-  /** Makes a report of this attempt. */
+  /** Sends a report of this attempt. */
   report(kind: ReportKind): void {
     if (this.#isAbandoned) return;
     this.#lastReport += 1n;
@@ -489,7 +494,7 @@ class Program {
     this.runner.report(report);
   }
 
-  /** Adds an entry to the transcript. While too many wait, entries are dropped, and the next one says how many. */
+  /** Adds an entry to the transcript. Drops it if too many entries wait; the next entry reports the dropped ones. */
   record(entry: Entry): void {
     if (this.#isAbandoned || !entry.text) return;
     if (this.#batches.length >= MAX_ENTRIES) {
@@ -510,7 +515,7 @@ class Program {
     this.runner.transcribe(batch);
   }
 
-  /** Sends again what is not known to be durable. Entries precede the reports of their thread. */
+  /** Resends the entries and reports that are not known to be durable. Entries precede the reports of their thread. */
   resend(): void {
     for (const batch of this.#batches) this.runner.transcribe(batch);
     for (const report of this.#reports) this.runner.report(report);
@@ -527,7 +532,7 @@ class Program {
     this.#batches = this.#batches.filter(({ batch }) => batch > upTo);
   }
 
-  /** Starts a turn, once: commands are repeated on a new stream. */
+  /** Starts a turn. A repeated command is ignored, because commands are resent on a new stream. */
   begin(turn: Turn): void {
     if (turn.turn <= this.#turn) return;
     if (this.#turn === 0 && turn.turn > 1) {
@@ -551,7 +556,7 @@ class Program {
     let kind: EntryKind = "message";
     let message: string;
     try {
-      // An exception of a function that is not async is one of its turn too.
+      // A function that is not async throws here; the exception also ends the turn.
       message = await Promise.race([(async () => this.executedBy.run(task))(), stopped]);
     } catch (error) {
       if (task.signal.aborted) {
@@ -571,7 +576,7 @@ class Program {
     if (turn === this.#turn) this.#stop.abort(reason);
   }
 
-  /** Ends the attempt. A repeated order can be less patient than the first one. */
+  /** Ends the attempt. A repeated command can have a stricter close policy than the first one. */
   async shutDown({ closePolicy, grace, reason }: ShutdownThread): Promise<void> {
     const waits = closePolicy === ClosePolicy.FINISH_TURN;
     if (this.#isStopping) {

@@ -5,7 +5,7 @@ import { ResultMismatchError } from "./errors.js";
 /** A problem of a value that a schema does not accept. */
 export interface SchemaIssue {
   readonly message: string;
-  /** Where the problem is: keys, or objects with a key. */
+  /** The location of the problem: keys, or objects with a key. */
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
@@ -20,7 +20,7 @@ export interface StandardSchemaProps<Output> {
   readonly types?: { readonly output: Output } | undefined;
 }
 
-/** What a schema says about a value: the value, converted if the schema converts it, or its problems. */
+/** The result of a validation: the value, converted if the schema converts it, or its problems. */
 export type SchemaOutcome<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly SchemaIssue[] };
@@ -46,12 +46,12 @@ export type JsonSchema = (Readonly<Record<string, unknown>> | object) & { readon
 /** The schema of a result. With a `TypedSchema`, the result is validated again here and has its type. */
 export type Schema<T = unknown> = TypedSchema<T> | JsonSchema;
 
-/** Adds a JSON Schema to a schema of a library that makes none. */
+/** Adds a JSON Schema to a schema of a library without JSON Schemas. */
 export function withJsonSchema<T>(schema: StandardSchemaV1<T>, jsonSchema: object): TypedSchema<T> {
   return { "~standard": { ...schema["~standard"], jsonSchema: { input: () => jsonSchema } } };
 }
 
-/** @internal Returns the schema as the API has it. */
+/** @internal Returns the schema as the text that the API expects. */
 export function schemaText(schema: Schema): string {
   const standard: Partial<TypedSchema["~standard"]> | undefined = schema["~standard"];
   if (!standard) return JSON.stringify(schema);

@@ -3,8 +3,8 @@
 //     const view = emptyView();
 //     for await (const message of client.stub.watchThreads({ sessionId })) apply(view, message);
 //
-// The collections change in place. The messages in them never do: a change replaces a message, so that a page draws a row
-// again only if its message is another one.
+// The collections change in place. The messages in them are never modified: a change replaces a message, so a page redraws a
+// row only if its message object is a new one.
 
 import { create } from "@bufbuild/protobuf";
 
@@ -49,11 +49,11 @@ export interface SessionView {
   readonly approvals: Map<string, Approval>;
   /** By id, oldest first. */
   readonly groups: Map<string, Group>;
-  /** The groups that ended. An answer from before their end is ignored. */
+  /** The groups that ended. A response from before their end is ignored. */
   readonly endedGroups: Set<string>;
   /** Whether the first snapshot is complete. */
   isComplete: boolean;
-  /** The parts that events changed without telling their new state. */
+  /** The parts that events changed without including their new state. */
   readonly unclear: { readonly threads: Set<string>; readonly groups: Set<string> };
 }
 
@@ -189,10 +189,10 @@ function applyToThread(view: SessionView, event: Event): void {
 
 function isUnclear(thread: Thread, before: Thread, kind: Kind): boolean {
   switch (kind.case) {
-    // Another output ends the condition without an event of its own.
+    // A different output ends the condition STALLED without a separate event.
     case "turnEnded":
       return thread.conditions.some((condition) => condition.kind === ConditionKind.STALLED);
-    // A turn counts if the earlier attempt had begun it.
+    // The usage includes a turn only if the earlier attempt had started it, which the event does not say.
     case "threadPlaced":
       return thread.generation !== before.generation;
     default:
@@ -227,14 +227,14 @@ function requestedApproval(view: SessionView, event: Event, requested: ApprovalR
   });
 }
 
-/** Returns the thread and those above it. */
+/** Returns the thread and its ancestors. */
 export function ancestors(view: SessionView, threadId: string): Thread[] {
   const chain = [];
   for (let thread = view.threads.get(threadId); thread; thread = view.threads.get(thread.parentThreadId)) chain.push(thread);
   return chain;
 }
 
-/** Events tell neither the counts nor the usage of a group. */
+/** Applies an event to its group. Events have neither the counts nor the usage of a group. */
 function applyGroup(view: SessionView, event: Event): void {
   const { kind } = event;
   switch (kind.case) {
@@ -283,7 +283,7 @@ function withSettings(session: Session, updated: SessionUpdated): Session {
   return next;
 }
 
-/** Returns the thread with its latest values. Those of an earlier attempt are ignored. */
+/** Returns the thread with its latest values. Values of an earlier attempt are ignored. */
 function withTelemetry(thread: Thread, telemetry: Telemetry): Thread {
   if (thread.generation !== telemetry.generation) return thread;
   const { usage, contextLeftPercent, lastTool, activity, plan } = telemetry;
@@ -297,7 +297,7 @@ function change(thread: Thread, event: Event): void {
   const { kind } = event;
   switch (kind.case) {
     case "threadAdmitted":
-      // A settled thread has a next turn: mail woke it, or input waited for the end of its turn.
+      // A settled thread gets its next turn, because mail started it or because input waited for the end of its turn.
       if (isSettled) thread.turn += 1;
       setStatus(thread, event, StatusKind.PENDING_INIT);
       break;
@@ -324,7 +324,7 @@ function change(thread: Thread, event: Event): void {
       const { outcome, message, reason, turn, usage } = kind.value;
       setStatus(thread, event, statusOfOutcome(outcome), message, reason);
       thread.activity = "";
-      // Turn 0 is the end of a turn that no runner had.
+      // Turn 0 is the end of a turn that was never dispatched to a runner.
       thread.turn = turn || Math.max(0, thread.turn - 1);
       if (usage) setAttemptUsage(thread, usage);
       break;
@@ -377,14 +377,14 @@ function statusOfOutcome(outcome: TurnOutcome): StatusKind {
   }
 }
 
-/** Counts the usage so far as that of earlier attempts. */
+/** Begins an attempt. The usage so far becomes the usage of earlier attempts. */
 function beginAttempt(thread: Thread, generation: number): void {
   if (thread.generation === generation) return;
   thread.generation = generation;
   thread.earlierUsage = thread.usage;
 }
 
-/** Sets the usage of the present attempt. Telemetry may have reported a part of it. */
+/** Sets the usage of the current attempt. Telemetry may have reported a part of it. */
 function setAttemptUsage(thread: Thread, usage: Usage): void {
   const earlier = thread.earlierUsage ?? create(UsageSchema);
   thread.usage = create(UsageSchema, {
@@ -461,7 +461,7 @@ function spawnedThread(event: Event, spawned: ThreadSpawned): Thread {
   return thread;
 }
 
-/** A budget without a bound is no budget. */
+/** Returns the budget, or undefined if it limits nothing. */
 function bounded(budget: Budget | undefined): Budget | undefined {
   const isBound = budget && (budget.tokens || budget.turns || budget.wallTime || budget.costMicros);
   return isBound ? budget : undefined;

@@ -8,11 +8,11 @@ import { Caller, checkedToken, DEFAULT_RETRY } from "./rpc.js";
 
 export * from "./api.js";
 
-/** How to connect. */
+/** The settings of the connection. */
 export interface ClientOptions extends RetryOptions {
   /** The URL of the server. Default: the origin of the page. */
   readonly address?: string;
-  /** The token, or a function that returns the present one. `troupe console` needs none: its cookie names the login. */
+  /** The token, or a function that returns the current one. `troupe console` needs no token: its cookie names the login. */
   readonly token?: string | (() => string);
   /** Replaces the `fetch` of the page, for example to send cookies to another origin. */
   readonly fetch?: typeof globalThis.fetch;

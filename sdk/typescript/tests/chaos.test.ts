@@ -9,7 +9,7 @@ import { DEADLINE_MS, inTime, Pair, Relay } from "./pair.js";
 
 const OPERATIONS = Number(process.env.TROUPE_SDK_CHAOS ?? "100");
 const WORKERS = 4;
-/** How many operations begin between two disturbances. */
+/** The number of operations between two disturbances. */
 const CALM = 25;
 /** A task whose tool call waits for an operator. */
 const ASKING = `${JSON.stringify({ tool_call: { name: "write_file", args: { path: "a.md", content: "x" } } })}\nsay: asked`;
@@ -42,7 +42,7 @@ class Operations {
     private readonly disturb: () => Promise<void>,
   ) {}
 
-  /** Runs all operations, some at a time. */
+  /** Runs all operations, some of them concurrently. */
   async run(): Promise<void> {
     await Promise.all(Array.from({ length: WORKERS }, () => this.#work()));
     await this.#disturbing;

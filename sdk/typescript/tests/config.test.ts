@@ -1,4 +1,4 @@
-// How the address, the token and the certificates are found.
+// The search for the address, the token and the certificates.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -54,7 +54,7 @@ test("context names a server", () => {
   const named = find({ address: "http://10.0.0.2:1", context: "prod" });
   assert.deepEqual([named.url, named.token.expose()], ["http://10.0.0.2:1", "of-the-context"]);
   delete process.env.TROUPE_CONTEXT;
-  // Another server: the token of the context is not for it.
+  // The token of the context does not belong to another server.
   const other = find({ address: "http://10.0.0.2:1" });
   assert.deepEqual([other.url, other.token.expose()], ["http://10.0.0.2:1", ""]);
   assert.throws(() => find({ context: "staging" }), /unknown context "staging"/);

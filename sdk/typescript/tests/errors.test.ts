@@ -1,4 +1,4 @@
-// Which errors are repeated, and what a mismatch says.
+// Transient errors, and the text of a mismatch.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import { ErrorInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
 import { serviceError, type StandardSchemaV1, withJsonSchema } from "../src/index.js";
 import { schemaText, validate } from "../src/schema.js";
 
-test("lost connections are transient, verdicts are not", () => {
+test("only lost connections and busy services are transient", () => {
   const codes = Object.values(Code).filter((code) => typeof code === "number");
   const transient = codes.filter((code) => serviceError(new ConnectError("of the transport", code)).isTransient);
   // As in client/src/lib.rs and in the errors of the Python package.
@@ -41,7 +41,7 @@ test("schema without JSON Schema needs one", async () => {
       validate: async (value) => (Number(value) % 2 === 0 ? { value: Number(value) } : { issues: [{ message: "is odd" }] }),
     },
   };
-  // @ts-expect-error The type says it too.
+  // @ts-expect-error The type rejects it too.
   assert.throws(() => schemaText(even), /the schema of test has no JSON Schema/);
   const typed = withJsonSchema(even, { type: "integer" });
   assert.equal(schemaText(typed), '{"type":"integer"}');
@@ -53,7 +53,7 @@ test("schema without JSON Schema needs one", async () => {
   });
 });
 
-test("mismatch names the place", async () => {
+test("mismatch names the location", async () => {
   assert.deepEqual(await validate(Finding, { path: "a.ts" }, "t1"), { path: "a.ts", problems: [] });
   await assert.rejects(validate(Finding, { path: "a.ts", problems: ["x", 1] }, "t1"), /schema: problems\.1: .*string/);
 });

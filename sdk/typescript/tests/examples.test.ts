@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 import { ToolVerdict } from "../src/gen/troupe/supervisor/v1/transcript_pb.js";
 import { deadline, inTime, Pair } from "./pair.js";
 
-/** How an API writes what the script says. */
+/** The format of the script's messages in an API. */
 interface Api {
   readonly example: string;
   readonly environment: (url: string) => Record<string, string>;

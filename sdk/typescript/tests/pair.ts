@@ -12,7 +12,7 @@ import { createServer as createTlsServer, type TlsOptions } from "node:tls";
 
 import { type Client, type ClientOptions, connect } from "../src/index.js";
 
-/** Longer than anything here takes on a busy machine. */
+/** The maximum duration of a step, even on a busy machine. */
 export const DEADLINE_MS = 60_000;
 
 /** Returns a signal that ends a wait. */
@@ -104,9 +104,9 @@ export class Pair implements AsyncDisposable {
 
 /** A TCP relay in front of the supervisor. It can withhold responses and drop its connections. */
 export class Relay implements AsyncDisposable {
-  /** Whether bytes of the supervisor are thrown away. */
+  /** Whether bytes from the supervisor are discarded. */
   withholds = false;
-  /** How many connections were made. */
+  /** The number of connections that were made. */
   connections = 0;
   readonly #sockets = new Set<Socket>();
   readonly #server: Server;

@@ -69,7 +69,7 @@ test("missing token is an error", async () => {
   await assert.rejects(client.sessions(), troupe.UnauthenticatedError);
 });
 
-test("given fetch is used for the calls", async () => {
+test("fetch option is used for calls", async () => {
   await using services = await start();
   const urls: string[] = [];
   const counted: typeof fetch = (input, init) => {
@@ -92,7 +92,7 @@ test("closed client ends its waits", async () => {
   await assert.rejects(inTime(next), /the client is closed/);
 });
 
-test("invalid addresses and tokens are refused", async () => {
+test("invalid addresses and tokens are rejected", async () => {
   for (const address of ["ftp://console.example.org", "console.example.org", "", undefined]) {
     await assert.rejects(troupe.connect(address === undefined ? {} : { address }), troupe.ConfigError, address);
   }

@@ -38,11 +38,11 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Returns the trust of a service. `asks`: authentication is configured. It overrides `--insecure`, so a leftover
-    /// `--insecure` flag has no effect.
+    /// Returns the trust of a service. Configured authentication overrides `--insecure`, so a leftover `--insecure` flag
+    /// has no effect.
     #[must_use]
-    pub const fn of(asks: bool, insecure: bool) -> Self {
-        match (asks, insecure) {
+    pub const fn of(authentication: bool, insecure: bool) -> Self {
+        match (authentication, insecure) {
             (true, _) => Self::Nobody,
             (false, true) => Self::Everybody,
             (false, false) => Self::Loopback,
@@ -179,7 +179,7 @@ impl Authenticator {
                 tracing::warn!(
                     operator = name.as_str(),
                     passed_over,
-                    "a JWT or a certificate is refused: this service has an operator of that name itself"
+                    "a JWT or a certificate is rejected: its name is reserved for an operator of this service"
                 );
             });
             return None;

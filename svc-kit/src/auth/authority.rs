@@ -10,7 +10,7 @@ use troupe_proto::{fault::Fault, reason::Reason};
 
 use crate::identity::{OperatorRole, Principal};
 
-/// How many bytes of a method path an error quotes. No method of Troupe is longer.
+/// Maximum number of bytes of a method path that an error quotes. No method of Troupe is longer.
 const QUOTED_BYTES: usize = 128;
 
 /// A kind of principal in the permission table.
@@ -85,19 +85,19 @@ impl Authority {
         }
     }
 
-    /// Returns the method of that path if it changes data.
+    /// Returns the path of a method in the table if the method changes data.
     pub(super) fn changing(&self, method: &str) -> Option<&'static str> {
         let row = self.rows.get(method)?;
         (row.effect == Effect::Changes).then_some(row.method)
     }
 
-    /// The methods that wait, by their full paths.
+    /// Returns the full paths of the methods that may block.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &'static str> {
         let waiting = self.rows.values().filter(|row| row.effect == Effect::Waits);
         waiting.map(|row| row.method)
     }
 
-    /// The methods in the table, by their full paths.
+    /// Returns the full paths of the methods in the table.
     pub(super) fn methods(&self) -> impl Iterator<Item = &'static str> {
         self.rows.keys().copied()
     }

@@ -18,7 +18,8 @@ use crate::{
     rpc::code,
 };
 
-/// The beginning of the paths that only members of a cluster may call. They are in no table: other callers get UNIMPLEMENTED.
+/// Path prefix of the methods that only members of a cluster may call. They are in no permission table, so other callers
+/// get UNIMPLEMENTED.
 const MEMBERS_ONLY: &str = "/troupe.cluster.v1.MemberService/";
 
 /// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is
@@ -48,12 +49,12 @@ impl AuthLayer {
         }
     }
 
-    /// The methods that wait, by their full paths.
+    /// Returns the full paths of the methods that may block.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &'static str> {
         self.shared.authority.waiting()
     }
 
-    /// The methods in the table, by their full paths.
+    /// Returns the full paths of the methods in the table.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> {
         self.shared.authority.methods()
     }

@@ -162,7 +162,7 @@ async fn invalid_tokens_are_indistinguishable() {
 }
 
 #[test]
-fn trust_without_a_token_depends_on_the_address() {
+fn trust_without_token_depends_on_address() {
     let at = |address: &str| Peer {
         address: Some(SocketAddr::new(address.parse().unwrap(), 1234)),
         ..Peer::default()
@@ -205,7 +205,7 @@ async fn only_health_and_reflection_are_open() {
 }
 
 #[test]
-fn certificate_is_used_without_a_token() {
+fn certificate_is_used_without_token() {
     let runner = Principal::Runner {
         name: "box".to_owned(),
         ids: RunnerIds::Certificate("box".to_owned()),
@@ -270,7 +270,7 @@ fn configured_authentication_overrides_insecure() {
 }
 
 #[tokio::test]
-async fn only_members_of_the_cluster_reach_their_own_methods() {
+async fn only_cluster_members_can_call_member_methods() {
     const FORWARD: &str = "/troupe.cluster.v1.MemberService/Forward";
     let cast = Cast::new();
     let member = SecretToken::parse("member-member-member").unwrap();

@@ -21,7 +21,7 @@ impl Backoff {
         }
     }
 
-    /// The next delay, between half of the ceiling and the ceiling, which doubles each time.
+    /// Returns the next delay: a random time between half of the ceiling and the ceiling. The ceiling doubles each time.
     pub fn next_delay(&mut self) -> Duration {
         let half = self.ceiling / 2;
         let delay = half + half * random_per_mille() / 1_000;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_up_to_the_longest() {
+    fn delay_doubles_up_to_maximum() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
         for ceiling in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             let (delay, ceiling) = (backoff.next_delay(), Duration::from_secs(ceiling));

@@ -26,23 +26,23 @@ pub enum Undelivered {
     /// The receiver has no usable address.
     #[error(transparent)]
     NoAddress(#[from] NoAddress),
-    /// No connection, or none that can be trusted.
-    #[error("it cannot be connected to: {0}")]
+    /// The connection or its TLS handshake failed.
+    #[error("cannot connect: {0}")]
     Unconnected(#[from] io::Error),
     /// The host name is not valid for a certificate.
-    #[error("its name is none that a certificate could be for")]
+    #[error("the host name is not valid in a certificate")]
     NoName,
     /// The request could not be built.
-    #[error("the request cannot be put together: {0}")]
+    #[error("cannot build the request: {0}")]
     Request(#[from] http::Error),
     /// The connection broke, or the response is not valid HTTP.
     #[error("the exchange failed: {0}")]
     Exchange(#[from] hyper::Error),
     /// The response status is not 2xx. Redirects are not followed.
-    #[error("it answered {0}")]
+    #[error("the response status is {0}")]
     Refused(StatusCode),
     /// The attempt timed out.
-    #[error("it did not answer within {0:?}")]
+    #[error("no response within {0:?}")]
     TimedOut(Duration),
 }
 

@@ -1,6 +1,6 @@
-//! Targets of requests whose URL comes from a client. Such a URL makes this service connect to it, so it must not lead to addresses that only
-//! this service can reach. Private, loopback and link-local addresses are rejected after name resolution, unless the
-//! service was started with the option that permits them.
+//! Targets of requests whose URL comes from a client. This service connects to the URL, so the URL must not lead to
+//! addresses that only this service can reach. Private, loopback and link-local addresses are rejected after name
+//! resolution, unless the service was started with the option that permits them.
 
 use std::{
     io,
@@ -27,20 +27,20 @@ pub struct Target {
     path: String,
 }
 
-/// Why a text is no webhook's URL.
+/// Why a text is not a valid webhook URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     /// The text is not a URL.
-    #[error("it is no URL; give one like https://example.com/hook, with a host in ASCII")]
+    #[error("it is not a URL; expected a URL such as https://example.com/hook, with a host in ASCII")]
     Malformed,
     /// The scheme is missing or unsupported.
     #[error("its scheme is neither http nor https")]
     Scheme,
     /// The URL contains a user name or a password.
-    #[error("it carries credentials; leave them out, deliveries are signed")]
+    #[error("it contains credentials; remove them, deliveries are signed")]
     Credentials,
     /// The port is invalid.
-    #[error("its port is no number from 1 to 65535")]
+    #[error("its port is not a number from 1 to 65535")]
     Port,
 }
 
@@ -56,7 +56,7 @@ pub enum NoAddress {
 }
 
 impl Target {
-    /// Reads a webhook's URL.
+    /// Parses the URL of a webhook.
     ///
     /// # Errors
     /// [`BadUrl`].
@@ -92,7 +92,8 @@ impl Target {
         })
     }
 
-    /// Whether the URL itself names a private address. Names are judged when they are resolved.
+    /// Returns whether the host of the URL is `localhost` or a private address. Other host names are checked after they
+    /// are resolved.
     #[must_use]
     pub fn is_plainly_private(&self) -> bool {
         self.host.eq_ignore_ascii_case("localhost")
@@ -137,12 +138,12 @@ impl Target {
     }
 }
 
-/// Whether an address is one of the public internet.
+/// Returns whether an address belongs to the public internet.
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => match address.segments() {
-            // IPv4 inside IPv6 (mapped, translated, NAT64, 6to4) leads where that leads.
+            // An IPv4 address inside an IPv6 address (mapped, translated, NAT64, 6to4) is checked as an IPv4 address.
             [0, 0, 0, 0, 0, 0xffff, high, low]
             | [0, 0, 0, 0, 0xffff, 0, high, low]
             | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls() {
+    fn urls_are_parsed_or_rejected() {
         for (url, authority, host, port, path) in [
             ("http://example.com", "example.com", "example.com", 80, "/"),
             (
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn public_addresses_and_others() {
+    fn only_public_addresses_are_public() {
         for address in [
             "93.184.216.34",
             "100.128.0.1",
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_judged_by_where_it_leads() {
+    async fn host_name_is_checked_by_its_addresses() {
         // An address in a spelling that only the resolver understands, and a name.
         for url in ["http://localhost:1/", "http://127.1:1/"] {
             let target = Target::parse(url).unwrap();

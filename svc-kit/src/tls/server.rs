@@ -80,7 +80,7 @@ impl ServerTls {
         meter()
             .u64_observable_gauge("troupe.tls.certificate.expiry")
             .with_unit("s")
-            .with_description("When the certificate of the service ends, in seconds since 1970")
+            .with_description("Expiry of the service's certificate, in seconds since 1970")
             .with_callback(move |gauge| {
                 if let Some(ends) = self.present().ends {
                     gauge.observe(ends, &[]);

@@ -42,7 +42,7 @@ async fn table_authorizes_and_handler_receives_caller() {
 }
 
 #[tokio::test]
-async fn loopback_is_trusted_only_without_a_token() {
+async fn loopback_is_trusted_only_without_token() {
     let running = Running::start(operators().trust(Trust::Loopback), ServeLimits::default()).await;
     let channel = running.channel().await;
     let trusted = call(&channel, WRITE, None).await;
@@ -135,7 +135,7 @@ async fn silent_connection_is_closed_at_drain_deadline() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_accepts_no_more() {
+async fn stopped_server_accepts_no_connections() {
     let running = Running::start(operators(), ServeLimits::default()).await;
     let address = running.address;
     running.stop().await;

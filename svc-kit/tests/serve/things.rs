@@ -47,7 +47,7 @@ pub const TABLE: &[Row] = &[
     },
 ];
 
-/// More than any test takes on a slow machine.
+/// Maximum duration of a wait in a test, even on a slow machine.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Responds to each call with ABORTED and the caller's scope key, so that no messages are needed.

@@ -307,7 +307,7 @@ async fn keys_do_not_come_over_plain_http_from_elsewhere() {
     let output = within("its end", command.output()).await.unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
-        !output.status.success() && text.contains("keys come over https"),
+        !output.status.success() && text.contains("the URL must use https"),
         "{text}"
     );
 }

@@ -132,7 +132,7 @@ def is_this_machine(host: str) -> bool:
 def checked(token: str) -> str:
     """Returns the token if a header can carry it."""
     if not all("!" <= letter <= "~" for letter in token):
-        raise ConfigError("the token has characters that cannot be sent; it is visible ASCII")
+        raise ConfigError("the token has characters that cannot be sent; use visible ASCII characters only")
     return token
 
 

@@ -20,7 +20,7 @@ class Event:
 
     @property
     def sequence(self) -> int:
-        """The event's number in the session: 1 for the first, + 1 for each."""
+        """The event's number in the session: 1 for the first event, increased by 1 for each event."""
         return self.proto.sequence
 
     @property

@@ -54,7 +54,7 @@ class CwdOutsideRootsError(ServiceError):
 
 
 class WorkspaceUnknownError(ServiceError):
-    """`WORKSPACE_UNKNOWN`: The registry does not hold that workspace bundle; upload it with PutWorkspace."""
+    """`WORKSPACE_UNKNOWN`: The registry does not have that workspace bundle; upload it with PutWorkspace."""
 
 
 class InvalidInputError(ServiceError):
@@ -82,11 +82,11 @@ class ThreadLimitError(ServiceError):
 
 
 class OpenLimitError(ServiceError):
-    """`OPEN_LIMIT`: The session holds as many threads as it may."""
+    """`OPEN_LIMIT`: The session has its maximum number of threads."""
 
 
 class BudgetExhaustedError(ServiceError):
-    """`BUDGET_EXHAUSTED`: What a thread and its descendants may spend is spent."""
+    """`BUDGET_EXHAUSTED`: The budget of a thread and its descendants is exhausted."""
 
 
 class ResultInvalidError(ServiceError):
@@ -128,7 +128,7 @@ class UnknownMethodError(ServiceError):
 
 
 class UnauthenticatedError(ServiceError):
-    """`UNAUTHENTICATED`: No token, a bad one or a stale one; one reason for all."""
+    """`UNAUTHENTICATED`: The token is missing, invalid or stale; these cases have the same reason."""
 
 
 class ThreadClosingError(ServiceError):
@@ -172,7 +172,7 @@ class SessionMovingError(ServiceError):
 
 
 class DrainingError(ServiceError):
-    """`DRAINING`: The server is shutting down; try another or later."""
+    """`DRAINING`: The server is shutting down; retry with another server, or later."""
 
 
 class RegistryUnavailableError(ServiceError):
@@ -184,8 +184,8 @@ class OverloadedError(ServiceError):
 
 
 class RateLimitedError(ServiceError):
-    """`RATE_LIMITED`: The calling thread, or all threads of its session together, cause more events than they
-    may; nothing was done. Retry after the time in RetryInfo."""
+    """`RATE_LIMITED`: The calling thread, or all threads of its session together, cause more events than allowed;
+    nothing was done. Retry after the time in RetryInfo."""
 
 
 class OutcomeUnknownError(ServiceError):
@@ -205,7 +205,7 @@ class UpgradeRequiredError(ServiceError):
 
 
 class PolicyNotEnforceableError(ServiceError):
-    """`POLICY_NOT_ENFORCEABLE`: No attached runner can hold the role to its policy."""
+    """`POLICY_NOT_ENFORCEABLE`: No attached runner can enforce the policy of the role."""
 
 
 class DeadlineExceededError(ServiceError):

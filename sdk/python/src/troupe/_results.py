@@ -1,4 +1,4 @@
-"""Results by a JSON Schema: of threads, and of the items of `Session.map`."""
+"""Results that match a JSON Schema: of threads, and of the items of `Session.map`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Item = str | Mapping[str, str]
 
 
 def schema_text(schema: Schema | None) -> str:
-    """Returns the schema as the API has it."""
+    """Returns the schema as the text that the API expects."""
     if schema is None:
         return ""
     return json.dumps(schema if isinstance(schema, Mapping) else schema.model_json_schema())
@@ -39,7 +39,7 @@ def schema_text(schema: Schema | None) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """An item of `Session.map`, and how it went."""
+    """An item of `Session.map` and its outcome."""
 
     item: Item
     """The item as it was given."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DOMAIN = "troupe.dev"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _DETAILS = "grpc-status-details-bin"
-# Keep-alive pings end a connection to a machine that is gone. gRPC's own retries are off: they do not know the reasons.
+# Keep-alive pings end a connection to an unreachable machine. gRPC's own retries are disabled: they ignore the reasons.
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -65,9 +65,9 @@ class StreamMethod(Protocol[RequestT, ResponseT]):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how fast a call is repeated after a transient error.
+    """The number of attempts at a call and the delays between them, after transient errors.
 
-    A delay that the service asks for takes the place of the computed one.
+    A delay that the service requests replaces the computed delay.
     """
 
     attempts: int = 5
@@ -75,7 +75,7 @@ class RetryPolicy:
     initial_delay: float = 0.5
     """Seconds before the second attempt."""
     max_delay: float = 5.0
-    """Seconds before an attempt, at most."""
+    """Maximum number of seconds before an attempt."""
     multiplier: float = 2.0
     """The factor between one delay and the next."""
 
@@ -87,7 +87,7 @@ class RetryPolicy:
         return min(exponential, self.max_delay) * random.uniform(0.8, 1.2)
 
 
-class Patience:
+class Backoff:
     """Decides whether to try again after a transient error, and waits before it."""
 
     def __init__(self, policy: RetryPolicy, seconds: float | None = None) -> None:
@@ -135,7 +135,7 @@ class Caller:
         return (("authorization", f"Bearer {token}"),) if token and token != self._rejected else ()
 
     def _drops_token(self, error: ServiceError) -> bool:
-        """Returns whether to repeat the call without the token: it was found, not given, and belongs to another service."""
+        """Returns whether to repeat the call without the token, because it was found and belongs to another service."""
         token = self._token.expose()
         if error.code is not grpc.StatusCode.UNAUTHENTICATED or not self._token.is_found or token == self._rejected:
             return False
@@ -152,7 +152,7 @@ class Caller:
         async def attempt() -> ResponseT:
             return await method(request, timeout=timeout, metadata=self.metadata())
 
-        return await self._repeat(attempt, Patience(self.policy))
+        return await self._repeat(attempt, Backoff(self.policy))
 
     async def collect(
         self, method: StreamMethod[RequestT, ResponseT], request: RequestT, *, timeout: float
@@ -163,22 +163,22 @@ class Caller:
             messages = cast(AsyncIterator[ResponseT], method(request, timeout=timeout, metadata=self.metadata()))
             return [message async for message in messages]
 
-        return await self._repeat(attempt, Patience(self.policy))
+        return await self._repeat(attempt, Backoff(self.policy))
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[_AnswerT]], patience: Patience) -> _AnswerT:
+    async def _repeat(self, attempt: Callable[[], Awaitable[_AnswerT]], backoff: Backoff) -> _AnswerT:
         while True:
             try:
                 return await attempt()
             except grpc.aio.AioRpcError as failure:
-                await self.recover(failure, patience)
+                await self.recover(failure, backoff)
 
     async def recover(
-        self, failure: grpc.aio.AioRpcError, patience: Patience, at_most: float = float("inf")
+        self, failure: grpc.aio.AioRpcError, backoff: Backoff, at_most: float = float("inf")
     ) -> None:
-        """Returns when the call can be made again. Raises its error if it cannot. Waits for at most this many seconds."""
+        """Waits until the call can be repeated, at most `at_most` seconds. Raises the error if it cannot be repeated."""
         error = service_error(failure)
         if not self._drops_token(error):
-            await patience.wait(error, at_most)
+            await backoff.wait(error, at_most)
 
 
 _AnswerT = TypeVar("_AnswerT")
@@ -211,7 +211,7 @@ def service_error(failure: grpc.aio.AioRpcError) -> ServiceError:
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.ToTimedelta().total_seconds()
     if not reason and failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        # This process ended the call; the meaning is the same as that of the service's own error.
+        # This process ended the call. The meaning is the same as of the service's own error.
         kind = BY_REASON["DEADLINE_EXCEEDED"]
     else:
         kind = BY_REASON.get(reason, ServiceError)

@@ -21,7 +21,7 @@ from ._config import find
 from ._event import ApprovalEvent, Event, UnknownEvent
 from ._reasons import ThreadNotFoundError
 from ._results import Item, Model, Parsed, Row, Schema, schema_text
-from ._rpc import Caller, Method, Patience, RequestT, ResponseT, RetryPolicy
+from ._rpc import Backoff, Caller, Method, RequestT, ResponseT, RetryPolicy
 from .errors import AgentClosedError, AgentError, AgentFailedError, AgentInterruptedError, TroupeError
 from .events import BY_KIND
 from .supervisor.v1 import group_pb2, session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
@@ -36,12 +36,13 @@ _TIMEOUT = 30.0
 _SPAWN_TIMEOUT = 150.0
 _CLOSE_TIMEOUT = 45.0
 _CONTENT_TIMEOUT = 600.0
-# How long one WaitAgents call waits, and how much longer its deadline is.
+# The waiting time of one WaitAgents call.
 _WAIT = 300.0
+# The time by which its deadline exceeds the waiting time.
 _WAIT_MARGIN = 5.0
 # The time before a stream that ended as planned is opened again.
 _REOPEN_DELAY = 0.2
-# The number of threads that WaitAgents accepts.
+# The maximum number of threads that WaitAgents accepts.
 _MAX_WAITED = 1000
 _PAGE = 1000
 
@@ -50,7 +51,7 @@ _ENDED = (group_pb2.GROUP_STATE_SUCCEEDED, group_pb2.GROUP_STATE_FAILED, group_p
 
 
 class JoinPolicy(str, Enum):
-    """What happens to the other items of `Session.map` when more items have failed than are tolerated."""
+    """The treatment of the other items of `Session.map` when more items have failed than are tolerated."""
 
     CONTINUE = "continue"
     """The other items still run."""
@@ -69,7 +70,7 @@ class Budget:
     """Limits on the usage of a thread and its descendants. 0 means unlimited."""
 
     tokens: int = 0
-    """Tokens, read and written."""
+    """Input and output tokens."""
     turns: int = 0
     """Turns. A turn counts when it has ended."""
     wall_time: float | timedelta = 0
@@ -92,15 +93,15 @@ class Result:
     thread_id: str
     """The id of the settled thread."""
     text: str
-    """The last message (COMPLETED) or what went wrong (ERRORED), in full."""
+    """The last message (COMPLETED) or the error (ERRORED), in full."""
     status: thread_pb2.Status
     """The whole status, with its reason and time."""
     document: str = ""
-    """The result that the schema asked for, a JSON document; empty: none."""
+    """The result that the schema requires, a JSON document; empty: none."""
 
     @property
     def value(self) -> Any:
-        """The result that the schema asked for, as Python objects; None without a result."""
+        """The result that the schema requires, as Python objects; None without a result."""
         return json.loads(self.document) if self.document else None
 
     def parse(self, model: Model[Parsed]) -> Parsed:
@@ -114,7 +115,7 @@ class Result:
 
     @property
     def is_completed(self) -> bool:
-        """Whether the last turn of the thread ended well."""
+        """Whether the last turn of the thread completed."""
         return self.status.kind == thread_pb2.STATUS_KIND_COMPLETED
 
     def raise_for_status(self) -> None:
@@ -215,7 +216,7 @@ class Client:
         """Opens a session whose root thread is this program.
 
         `async with client.session() as session` closes the session at the end of the block; `await client.session()`
-        leaves it open. A relative `cwd` is relative to the working directory. `request` is a base for fields that are no
+        leaves it open. A relative `cwd` is relative to the working directory. `request` sets the fields that have no
         parameter.
         """
         made = supervisor_pb2.CreateSessionRequest()
@@ -312,7 +313,7 @@ class Session:
         try:
             await self.close()
         except TroupeError as failure:
-            # The caller has to see the error of the block.
+            # The caller must see the error of the block.
             _LOG.warning("cannot close session %s: %s", self.id, failure)
 
     async def close(self, *, wait: bool = True) -> None:
@@ -328,7 +329,7 @@ class Session:
         return (await self._client.call(self._client.stub.GetSession, request)).session
 
     async def quota(self) -> session_pb2.Quota:
-        """Reads limits and budgets with their present usage."""
+        """Reads limits and budgets with their current usage."""
         request = supervisor_pb2.GetQuotaRequest(session_id=self.id)
         return (await self._client.call(self._client.stub.GetQuota, request)).quota
 
@@ -363,7 +364,7 @@ class Session:
 
         Without `parent` the thread is a child of the root. With `schema` the result has a document that matches it: a JSON
         Schema, or a model such as one of pydantic. With `queue` the spawn waits for a slot instead of failing with
-        ThreadLimitError. `request` is a base for fields that are no parameter.
+        ThreadLimitError. `request` sets the fields that have no parameter.
         """
         made = supervisor_pb2.SpawnAgentRequest()
         if request is not None:
@@ -409,10 +410,10 @@ class Session:
         """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
 
         `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
-        `retries` is how often a failed item is tried again. When more than `tolerated_failures` items have failed,
-        `on_failure` decides about the others. `budget` bounds all items together. The group is durable: it continues if
-        this call is cancelled or times out. `request` is a base for fields that are no parameter, such as the template of
-        the spawns. Raises TimeoutError after `timeout` seconds.
+        `retries` is the maximum number of retries of a failed item. When more than `tolerated_failures` items have failed,
+        `on_failure` decides about the others. `budget` limits all items together. The group is durable: it continues if
+        this call is cancelled or times out. `request` sets the fields that have no parameter, such as the template of the
+        spawns. Raises TimeoutError after `timeout` seconds.
         """
         made = supervisor_pb2.CreateGroupRequest()
         if request is not None:
@@ -473,7 +474,7 @@ class Session:
         client = self._client
         waiting = list(dict.fromkeys(_id(thread) for thread in threads))
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        patience = Patience(client._caller.policy, client._reconnect_timeout)
+        backoff = Backoff(client._caller.policy, client._reconnect_timeout)
         while waiting:
             left = until - time.monotonic()
             if left <= 0:
@@ -481,11 +482,11 @@ class Session:
             try:
                 settled = await self._wait(waiting[:_MAX_WAITED], min(left, _WAIT))
             except grpc.aio.AioRpcError as failure:
-                # An expired deadline is no error: whether time is left is decided above.
+                # An expired deadline is not an error: the loop checks the remaining time.
                 if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    await client._caller.recover(failure, patience, left)
+                    await client._caller.recover(failure, backoff, left)
                 continue
-            patience.reset()
+            backoff.reset()
             for entry in settled:
                 waiting.remove(entry.thread_id)
                 yield await self._result(entry)
@@ -571,14 +572,14 @@ class Session:
         return Result(entry.thread_id, text, entry.status, document)
 
     async def _document(self, result: thread_pb2.ThreadResult) -> str:
-        """Returns the document of a result. A long one is content."""
+        """Returns the document of a result. A long document is read as content."""
         return result.document_json or (await self.content(result.content.digest)).decode()
 
     async def _end_of_group(self, group: group_pb2.Group, timeout: float | None) -> None:
         """Waits for the end of a group."""
         client = self._client
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        patience = Patience(client._caller.policy, client._reconnect_timeout)
+        backoff = Backoff(client._caller.policy, client._reconnect_timeout)
         request = supervisor_pb2.GetGroupRequest(session_id=self.id, group_id=group.spec.group_id)
         while group.state not in _ENDED:
             left = until - time.monotonic()
@@ -590,11 +591,11 @@ class Session:
             try:
                 answer = await client.stub.GetGroup(request, timeout=seconds + _WAIT_MARGIN, metadata=metadata)
             except grpc.aio.AioRpcError as failure:
-                # An expired deadline is no error: whether time is left is decided above.
+                # An expired deadline is not an error: the loop checks the remaining time.
                 if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    await client._caller.recover(failure, patience, left)
+                    await client._caller.recover(failure, backoff, left)
                 continue
-            patience.reset()
+            backoff.reset()
             group = answer.group
 
     async def _group_items(self, group: group_pb2.Group) -> AsyncIterator[group_pb2.GroupItemStatus]:
@@ -751,7 +752,7 @@ class Thread:
                 request.page_token = page.next_page_token
                 if not request.page_token:
                     return
-        patience = Patience(client._caller.policy, client._reconnect_timeout)
+        backoff = Backoff(client._caller.policy, client._reconnect_timeout)
         while True:
             watch = supervisor_pb2.WatchTranscriptRequest(
                 session_id=self._session.id, thread_id=self.id, after_number=after
@@ -759,7 +760,7 @@ class Thread:
             call = client.stub.WatchTranscript(watch, metadata=client._caller.metadata())
             try:
                 async for message in call:
-                    patience.reset()
+                    backoff.reset()
                     for entry in message.entries:
                         after = entry.number
                         yield entry
@@ -767,7 +768,7 @@ class Thread:
                     if message.closed:
                         return
             except grpc.aio.AioRpcError as failure:
-                await client._caller.recover(failure, patience)
+                await client._caller.recover(failure, backoff)
                 continue
             finally:
                 call.cancel()
@@ -779,7 +780,7 @@ class Thread:
 
 
 class Approval:
-    """A request that waits, or waited, for the decision of an operator."""
+    """A request for an operator's decision, which is pending or decided."""
 
     def __init__(self, session: Session, proto: supervisor_pb2.Approval) -> None:
         self._session = session
@@ -798,7 +799,7 @@ class Approval:
 
 
 class Artifact:
-    """Something that a thread made: a diff, a report."""
+    """A file or text that a thread produced, such as a diff or a report."""
 
     def __init__(self, session: Session, proto: supervisor_pb2.Artifact) -> None:
         self._session = session
@@ -835,7 +836,7 @@ class EventStream:
 
     async def __anext__(self) -> Event:
         caller = self._session._client._caller
-        patience = Patience(caller.policy, self._session._client._reconnect_timeout)
+        backoff = Backoff(caller.policy, self._session._client._reconnect_timeout)
         if not self._is_started and self.position and await self._has_ended():
             await self.close()
         self._is_started = True
@@ -852,14 +853,14 @@ class EventStream:
                 raise
             except grpc.aio.AioRpcError as failure:
                 self._call = None
-                await caller.recover(failure, patience)
+                await caller.recover(failure, backoff)
                 continue
             if message is None:
                 # The supervisor ends each stream after a while.
                 self._call = None
                 await asyncio.sleep(_REOPEN_DELAY)
                 continue
-            patience.reset()
+            backoff.reset()
             if message.HasField("reset"):
                 await self.close()
                 raise TroupeError(f"the events of session {self._session.id} do not continue: {message.reset.reason}")

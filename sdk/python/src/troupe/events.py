@@ -9,7 +9,7 @@ from .supervisor.v1 import event_pb2
 
 
 class SessionOpened(Event):
-    """The session exists."""
+    """The session was opened."""
 
     @property
     def data(self) -> event_pb2.SessionOpened:
@@ -27,7 +27,7 @@ class SessionUpdated(Event):
 
 
 class SessionClosed(Event):
-    """The root is closed and so is the session."""
+    """The root and with it the session were closed."""
 
     @property
     def data(self) -> event_pb2.SessionClosed:
@@ -36,7 +36,7 @@ class SessionClosed(Event):
 
 
 class ThreadSpawned(Event):
-    """A thread exists."""
+    """A thread was spawned."""
 
     @property
     def data(self) -> event_pb2.ThreadSpawned:
@@ -45,7 +45,7 @@ class ThreadSpawned(Event):
 
 
 class SpawnFailed(Event):
-    """The registry refused a spawn."""
+    """The registry rejected a spawn."""
 
     @property
     def data(self) -> event_pb2.SpawnFailed:
@@ -63,7 +63,7 @@ class ThreadAdmitted(Event):
 
 
 class ThreadPlaced(Event):
-    """A thread was given to a runner."""
+    """A thread was placed on a runner."""
 
     @property
     def data(self) -> event_pb2.ThreadPlaced:
@@ -72,7 +72,7 @@ class ThreadPlaced(Event):
 
 
 class InputQueued(Event):
-    """Input waits for a thread."""
+    """Input was queued for a thread."""
 
     @property
     def data(self) -> event_pb2.InputQueued:
@@ -81,7 +81,7 @@ class InputQueued(Event):
 
 
 class TurnDispatched(Event):
-    """A turn was handed to the runner."""
+    """A turn was dispatched to the runner."""
 
     @property
     def data(self) -> event_pb2.TurnDispatched:
@@ -90,7 +90,7 @@ class TurnDispatched(Event):
 
 
 class TurnStarted(Event):
-    """The turn runs."""
+    """The turn started."""
 
     @property
     def data(self) -> event_pb2.TurnStarted:
@@ -99,7 +99,7 @@ class TurnStarted(Event):
 
 
 class InputDelivered(Event):
-    """Input reached the agent within a running turn."""
+    """Input was delivered to the agent during a running turn."""
 
     @property
     def data(self) -> event_pb2.InputDelivered:
@@ -108,7 +108,7 @@ class InputDelivered(Event):
 
 
 class InterruptRequested(Event):
-    """The running turn shall stop."""
+    """A stop of the running turn was requested."""
 
     @property
     def data(self) -> event_pb2.InterruptRequested:
@@ -117,7 +117,7 @@ class InterruptRequested(Event):
 
 
 class TurnEnded(Event):
-    """The turn is over."""
+    """The turn ended."""
 
     @property
     def data(self) -> event_pb2.TurnEnded:
@@ -171,7 +171,7 @@ class ArtifactRecorded(Event):
 
 
 class ToolDenied(Event):
-    """Tool calls were refused."""
+    """Tool calls were denied."""
 
     @property
     def data(self) -> event_pb2.ToolDenied:
@@ -180,7 +180,7 @@ class ToolDenied(Event):
 
 
 class BudgetUpdated(Event):
-    """What the thread and its descendants may spend changed."""
+    """The budget of the thread and its descendants changed."""
 
     @property
     def data(self) -> event_pb2.BudgetUpdated:
@@ -198,7 +198,7 @@ class CloseRequested(Event):
 
 
 class ThreadClosed(Event):
-    """The thread is closed."""
+    """The thread was closed."""
 
     @property
     def data(self) -> event_pb2.ThreadClosed:
@@ -207,7 +207,7 @@ class ThreadClosed(Event):
 
 
 class ThreadResumed(Event):
-    """The thread is open again."""
+    """The thread was resumed."""
 
     @property
     def data(self) -> event_pb2.ThreadResumed:
@@ -216,7 +216,7 @@ class ThreadResumed(Event):
 
 
 class EdgeCreated(Event):
-    """An edge exists."""
+    """An edge was created."""
 
     @property
     def data(self) -> event_pb2.EdgeCreated:
@@ -225,7 +225,7 @@ class EdgeCreated(Event):
 
 
 class EdgeDeleted(Event):
-    """An edge is gone."""
+    """An edge was deleted."""
 
     @property
     def data(self) -> event_pb2.EdgeDeleted:
@@ -252,7 +252,7 @@ class MailAcknowledged(Event):
 
 
 class ApprovalRequested(ApprovalEvent):
-    """Something waits for an operator."""
+    """An action needs the approval of an operator."""
 
     @property
     def data(self) -> event_pb2.ApprovalRequested:
@@ -261,7 +261,7 @@ class ApprovalRequested(ApprovalEvent):
 
 
 class ApprovalResolved(Event):
-    """It was decided."""
+    """An approval was decided."""
 
     @property
     def data(self) -> event_pb2.ApprovalResolved:
@@ -270,7 +270,7 @@ class ApprovalResolved(Event):
 
 
 class GroupCreated(Event):
-    """A group exists whose items run below the thread."""
+    """A group was created, whose items run below the thread."""
 
     @property
     def data(self) -> event_pb2.GroupCreated:
@@ -297,7 +297,7 @@ class GroupItemEnded(Event):
 
 
 class GroupEnding(Event):
-    """The outcome of a group is certain."""
+    """The outcome of a group is known."""
 
     @property
     def data(self) -> event_pb2.GroupEnding:

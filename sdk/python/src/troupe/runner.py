@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
-from ._rpc import Caller, Patience
+from ._rpc import Backoff, Caller
 from .client import Client, connect
 from .supervisor.v1 import event_pb2, runner_pb2, thread_pb2, transcript_pb2
 from .supervisor.v1.runner_pb2_grpc import ThreadRunnerServiceStub
@@ -47,11 +47,13 @@ _KINDS: Mapping[Kind, transcript_pb2.TranscriptKind.ValueType] = {
     "notice": transcript_pb2.TRANSCRIPT_KIND_NOTICE,
 }
 _Attempt = tuple[str, int]
-# The sizes that the supervisor accepts: of an artifact, and of one report.
+# The maximum size of an artifact.
 _MAX_ARTIFACT = 16 * 1024 * 1024
+# The maximum size of the data in one report.
 _MAX_PIECE = 3 * 1024 * 1024
-# The size of an entry's text, and the entries of an attempt that may wait for their acknowledgement.
+# The maximum length of an entry's text.
 _MAX_TEXT = 1024 * 1024
+# The maximum number of entries of an attempt that wait for their acknowledgement.
 _MAX_ENTRIES = 1000
 # The time before the runner attaches again.
 _ATTACH_DELAY = 0.2
@@ -68,18 +70,18 @@ class Agent:
 
 
 def agent(*roles: str) -> Callable[[Function], Agent]:
-    """Makes a function execute the threads of these roles, or of all roles without a name."""
+    """Makes a function execute the threads of these roles. Without a role, it executes the threads of all roles."""
     return lambda function: Agent(function, frozenset(roles))
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a tool may run."""
+    """The decision on a tool call."""
 
     allowed: bool
     """Whether the tool may run."""
     reason: str
-    """Why not, for the agent."""
+    """Why the call is denied, for the agent."""
 
 
 class Task:
@@ -101,7 +103,7 @@ class Task:
         self.message: str = "\n".join(
             item.text for given in turn.inputs for item in given.items if item.HasField("text")
         )
-        """The text of the inputs. It is empty if mail woke the thread; the prompt then shows the mail."""
+        """The text of the inputs. It is empty if mail started the turn; the prompt then has the mail."""
         self.prompt: str = "\n\n".join(block.text for block in turn.blocks if block.text.strip())
         """The blocks of the prompt that are not blank. Later turns have only the blocks that changed."""
         self.state: dict[str, Any] = program.state
@@ -197,7 +199,7 @@ class Runner:
         enforces_tools: bool = False,
         enforces_read_only: bool = False,
     ) -> None:
-        """`enforces_tools` declares that every agent asks `Task.authorize` before a tool, or has none.
+        """`enforces_tools` declares that every agent calls `Task.authorize` before each tool, or has no tools.
 
         `enforces_read_only` declares that agents of READ_ONLY threads cannot write. Without the two, the supervisor gives
         the runner only threads without restrictions.
@@ -222,21 +224,21 @@ class Runner:
         self._is_attached = False
         self._is_draining = False
         self.attached = asyncio.Event()
-        """Set while the supervisor knows the runner."""
+        """Set while the runner is attached."""
 
     async def run(self) -> None:
         """Attaches, and again whenever the stream is lost. Returns when the runner is drained."""
         caller = self._client._caller
-        patience = Patience(caller.policy, float("inf"))
+        backoff = Backoff(caller.policy, float("inf"))
         try:
             while not self._is_drained():
                 try:
-                    await self._serve(caller, patience)
+                    await self._serve(caller, backoff)
                     if not self._is_drained():
                         # The supervisor is about to stop, or ended the stream.
                         await asyncio.sleep(_ATTACH_DELAY)
                 except grpc.aio.AioRpcError as failure:
-                    await caller.recover(failure, patience)
+                    await caller.recover(failure, backoff)
                 except asyncio.CancelledError:
                     # `drain` cancels the stream; every other cancellation is that of the caller.
                     if not self._is_drained():
@@ -246,7 +248,7 @@ class Runner:
                 program.abandon()
 
     def drain(self) -> None:
-        """Takes no more threads. `run` returns when the last one has left."""
+        """Accepts no more threads. `run` returns when the last thread has ended."""
         self._is_draining = True
         if self._is_drained() and self._call is not None:
             self._call.cancel()
@@ -256,26 +258,26 @@ class Runner:
     # ---- for the programs
 
     def report(self, attempt: _Attempt, **kind: Any) -> None:
-        """Numbers a report. It is sent again until it is durable."""
+        """Numbers and sends a report. It is resent until it is durable."""
         report = self._reports.setdefault(attempt, _Reports()).add(attempt, kind)
         if self._is_attached:
             self._send(report=report)
 
     def record(self, attempt: _Attempt, entry: transcript_pb2.TranscriptEntry) -> None:
-        """Adds an entry to a transcript. It is sent at once, and again until it is durable."""
+        """Adds an entry to a transcript. It is sent at once, and resent until it is durable."""
         batch = self._transcripts.setdefault(attempt, _Transcript()).add(attempt, entry)
         if batch is not None and self._is_attached:
             self._send(transcript=batch)
 
     def send_telemetry(self, start: runner_pb2.StartThread, activity: str) -> None:
-        """Sends the present activity of a thread, if the runner is attached."""
+        """Sends the current activity of a thread, if the runner is attached."""
         if self._is_attached:
             telemetry = event_pb2.Telemetry(activity=activity)
             telemetry.thread_id, telemetry.generation = start.thread_id, start.generation
             self._send(telemetry=telemetry)
 
     async def ask(self, request: runner_pb2.ToolRequest) -> Decision:
-        """Asks a question, and again on each new stream until it is answered."""
+        """Sends a tool request, and resends it on each new stream until it is answered."""
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._questions[request.request_id] = request, answer
         try:
@@ -287,7 +289,7 @@ class Runner:
 
     # ---- the stream
 
-    async def _serve(self, caller: Caller, patience: Patience) -> None:
+    async def _serve(self, caller: Caller, backoff: Backoff) -> None:
         self._outgoing = asyncio.Queue()
         hello = runner_pb2.RunnerHello()
         hello.CopyFrom(self._hello)
@@ -303,7 +305,7 @@ class Runner:
         heartbeats: asyncio.Task[None] | None = None
         try:
             async for response in call:
-                patience.reset()
+                backoff.reset()
                 kind = response.WhichOneof("message")
                 if kind == "welcome":
                     self._welcome(response.welcome)
@@ -353,7 +355,7 @@ class Runner:
     # ---- the commands of the supervisor
 
     def _obey(self, kind: str | None, response: runner_pb2.AttachResponse) -> None:
-        # Messages of kinds that are not here are newer than this release.
+        # Messages of other kinds are newer than this release.
         match kind:
             case "report_ack":
                 ack = response.report_ack
@@ -426,7 +428,7 @@ class Runner:
         program = self._held(*attempt)
         if program is not None and program.is_over and not reports.kept:
             del self._programs[attempt[0]], self._reports[attempt]
-            # Its entries were durable before its last report was.
+            # Its entries became durable before its last report.
             self._transcripts.pop(attempt, None)
 
     def _abandon(self, program: _Program) -> None:
@@ -483,13 +485,13 @@ class _Transcript:
 
     last: int = 0
     kept: deque[runner_pb2.TranscriptBatch] = field(default_factory=lambda: deque[runner_pb2.TranscriptBatch]())
-    # How many entries were dropped since the last one that was kept.
+    # The number of entries that were dropped since the last one that was kept.
     dropped: int = 0
 
     def add(
         self, attempt: _Attempt, entry: transcript_pb2.TranscriptEntry
     ) -> runner_pb2.TranscriptBatch | None:
-        """Numbers a batch and keeps it. Returns None while too many wait: the next one then says how many are missing."""
+        """Numbers a batch and keeps it. Returns None if too many batches wait; the next batch reports the dropped entries."""
         if len(self.kept) >= _MAX_ENTRIES:
             self.dropped += 1
             return None
@@ -521,11 +523,11 @@ class _Program:
         self.runner = runner
         self.start = start
         self.attempt: _Attempt = (start.thread_id, start.generation)
-        # The number of the last turn that was given.
+        # The number of the last turn that was dispatched.
         self.turn = 0
         self.state: dict[str, Any] = {}
         self.usage = thread_pb2.Usage()
-        # Whether the last report is made.
+        # Whether the last report was created.
         self.is_over = False
         self._agent = executed_by
         self._work: asyncio.Task[str] | None = None
@@ -534,7 +536,7 @@ class _Program:
         self._is_abandoned = False
 
     def report(self, **kind: Any) -> None:
-        """Makes a report of this attempt."""
+        """Sends a report of this attempt."""
         if not self._is_abandoned:
             self.runner.report(self.attempt, **kind)
 
@@ -544,7 +546,7 @@ class _Program:
             self.runner.record(self.attempt, entry)
 
     def begin(self, turn: runner_pb2.Turn) -> None:
-        """Starts a turn, once: commands are repeated on a new stream."""
+        """Starts a turn. A repeated command is ignored, because commands are resent on a new stream."""
         if turn.turn <= self.turn:
             return
         if self.turn == 0 and turn.turn > 1:
@@ -569,7 +571,7 @@ class _Program:
             self._work.cancel()
 
     def shut_down(self, order: runner_pb2.ShutdownThread) -> None:
-        """Ends the attempt. A repeated order can be less patient than the first one."""
+        """Ends the attempt. A repeated command can have a stricter close policy than the first one."""
         if self._end is None:
             self._end = asyncio.create_task(self._shut_down(order))
         elif order.close_policy != thread_pb2.CLOSE_POLICY_FINISH_TURN:

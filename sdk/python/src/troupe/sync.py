@@ -74,7 +74,7 @@ class Client:
         """Opens a session whose root thread is this program.
 
         `with client.session() as session` closes the session at the end of the block; `client.session()` alone
-        leaves it open. A relative `cwd` is relative to the working directory. `request` is a base for fields that are no
+        leaves it open. A relative `cwd` is relative to the working directory. `request` sets the fields that have no
         parameter.
         """
         return Session(self._loop, self._loop.run(self._inner.session(cwd=cwd, budget=budget, labels=labels, runner_labels=runner_labels, approve_tools=approve_tools, max_threads=max_threads, max_depth=max_depth, request=request)))
@@ -125,7 +125,7 @@ class Session:
         return self._loop.run(self._inner.info())
 
     def quota(self) -> session_pb2.Quota:
-        """Reads limits and budgets with their present usage."""
+        """Reads limits and budgets with their current usage."""
         return self._loop.run(self._inner.quota())
 
     def set_budget(self, budget: Budget) -> None:
@@ -141,7 +141,7 @@ class Session:
 
         Without `parent` the thread is a child of the root. With `schema` the result has a document that matches it: a JSON
         Schema, or a model such as one of pydantic. With `queue` the spawn waits for a slot instead of failing with
-        ThreadLimitError. `request` is a base for fields that are no parameter.
+        ThreadLimitError. `request` sets the fields that have no parameter.
         """
         return Thread(self._loop, self._loop.run(self._inner.spawn(agent_type, message, parent=None if parent is None else _id(parent), agent_name=agent_name, alias=alias, label=label, model=model, reasoning_effort=reasoning_effort, working_directory=working_directory, budget=budget, schema=schema, queue=queue, request=request)))
 
@@ -149,10 +149,10 @@ class Session:
         """Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
 
         `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is a mapping.
-        `retries` is how often a failed item is tried again. When more than `tolerated_failures` items have failed,
-        `on_failure` decides about the others. `budget` bounds all items together. The group is durable: it continues if
-        this call is cancelled or times out. `request` is a base for fields that are no parameter, such as the template of
-        the spawns. Raises TimeoutError after `timeout` seconds.
+        `retries` is the maximum number of retries of a failed item. When more than `tolerated_failures` items have failed,
+        `on_failure` decides about the others. `budget` limits all items together. The group is durable: it continues if
+        this call is cancelled or times out. `request` sets the fields that have no parameter, such as the template of the
+        spawns. Raises TimeoutError after `timeout` seconds.
         """
         return self._loop.run(self._inner.map(agent_type, items, message, limit=limit, schema=schema, retries=retries, tolerated_failures=tolerated_failures, on_failure=on_failure, budget=budget, timeout=timeout, request=request))
 
@@ -275,7 +275,7 @@ class Thread:
 
 
 class Approval:
-    """A request that waits, or waited, for the decision of an operator."""
+    """A request for an operator's decision, which is pending or decided."""
 
     def __init__(self, loop: Loop, inner: _client.Approval) -> None:
         self._loop = loop
@@ -301,7 +301,7 @@ class Approval:
 
 
 class Artifact:
-    """Something that a thread made: a diff, a report."""
+    """A file or text that a thread produced, such as a diff or a report."""
 
     def __init__(self, loop: Loop, inner: _client.Artifact) -> None:
         self._loop = loop

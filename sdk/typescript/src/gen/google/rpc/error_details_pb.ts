@@ -31,7 +31,7 @@ export type ErrorInfo = Message<"google.rpc.ErrorInfo"> & {
   reason: string;
 
   /**
-   * Who defines the reason.
+   * The service that defines the reason.
    *
    * @generated from field: string domain = 2;
    */
@@ -59,7 +59,7 @@ export const ErrorInfoSchema: GenMessage<ErrorInfo> = /*@__PURE__*/
  */
 export type RetryInfo = Message<"google.rpc.RetryInfo"> & {
   /**
-   * How long to wait at least.
+   * Minimum delay before the retry.
    *
    * @generated from field: google.protobuf.Duration retry_delay = 1;
    */
