@@ -53,7 +53,7 @@ impl Context {
 /// directory of another machine, so it need not exist. The path contains no `.` and no `..`.
 pub(crate) fn directory(given: Option<&Path>) -> Result<PathBuf> {
     let here = env::current_dir().map_err(|error| {
-        Error::failure(format!("cannot tell the current directory: {error}")).hint("pass --cwd DIR")
+        Error::failure(format!("cannot determine the current directory: {error}")).hint("pass --cwd DIR")
     })?;
     // Joining an absolute path replaces the base.
     Ok(direct(&given.map_or_else(|| here.clone(), |given| here.join(given))))

@@ -195,7 +195,7 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let reason = fault::reason_of(&status);
         let message = match sanitize::line(status.message()) {
-            text if text.is_empty() => format!("the service answered {:?} without a text", status.code()),
+            text if text.is_empty() => format!("the service returned {:?} without a message", status.code()),
             text => rpcs::name_commands(&text),
         };
         Self {
@@ -224,7 +224,7 @@ impl From<troupe_client::Error> for Error {
             }
             Cause::HalfIdentity | Cause::TokenCharacters | Cause::InvalidContexts { .. } => Self::usage(text),
             Cause::NoToken { .. } => {
-                Self::failure(text).hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but tokens")
+                Self::failure(text).hint("--token-file and TROUPE_TOKEN_FILE need a file that contains only tokens")
             }
             Cause::TokenFile { .. } => Self::failure(text).hint("pass --token, or make the file readable to you"),
             Cause::UnknownContext { name, known } => {

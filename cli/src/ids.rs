@@ -17,11 +17,11 @@ use crate::{
     listing, sanitize, suggest,
 };
 
-/// Number of characters of an id in tables.
+/// Number of characters of an id that tables show.
 pub(crate) const SHORT: usize = 8;
-/// Minimum number of characters that identify an object. Fewer would soon be ambiguous.
+/// Minimum number of characters that identify an object. Shorter texts would soon be ambiguous.
 const FEWEST: usize = 4;
-/// The newest object.
+/// The text that stands for the newest object.
 const LAST: &str = "@last";
 /// Maximum number of candidates in an error message.
 const LISTED: usize = 3;

@@ -136,7 +136,7 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
     if !matches!(cli.command, Command::Export(_))
-        && let Some(error) = commands::export::misplaced(&cli.global.output.format)
+        && let Some(error) = commands::export::check_other_command(&cli.global.output.format)
     {
         return Err(error);
     }

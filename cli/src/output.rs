@@ -124,7 +124,7 @@ impl OutputArgs {
     }
 }
 
-/// The objects that a result names, as `(kind, id)`.
+/// Returns the objects that a result contains, as `(kind, id)`.
 ///
 /// A result is an object whose fields hold messages or lists of messages. A message of the field `session` or
 /// `sessions` is identified by its `session_id`, or by one of the other known ids.

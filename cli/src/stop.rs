@@ -40,7 +40,7 @@ pub(crate) fn list_interrupted(context: &Context, runner: &Ended) {
     }
 }
 
-/// Waits for an orderly shutdown, unless another SIGINT or SIGTERM interrupts it.
+/// Waits for an orderly shutdown, unless another SIGINT or SIGTERM interrupts the wait.
 ///
 /// # Errors
 ///

@@ -48,7 +48,7 @@ fn in_one_unit(span: Duration) -> String {
     }
 }
 
-/// Formats the duration of a short work: `120ms`, `2.5s`, `3m`.
+/// Formats the duration of a short operation: `120ms`, `2.5s`, `3m`.
 pub(crate) fn elapsed(span: prost_types::Duration) -> String {
     let span = Duration::try_from(span).unwrap_or_default();
     match span.as_millis() {

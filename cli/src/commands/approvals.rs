@@ -267,7 +267,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
     let answer = supervisor.resolve_approval(request).await?.into_inner();
     let decided = answer
         .approval
-        .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;
+        .ok_or_else(|| Error::failure("the supervisor returned no approval"))?;
     context.ui.answer(
         || json!({ "approval": json::message(&decided) }),
         || section(&decided, None, SystemTime::now(), context.ui.columns()),

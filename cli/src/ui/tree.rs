@@ -121,7 +121,7 @@ pub(crate) fn status_of(thread: &Thread) -> StatusKind {
         .map_or(StatusKind::Unspecified, |status| status.kind())
 }
 
-/// Describes a thread: its place in the queue, its current activity, its last message or its note.
+/// Describes a thread by its place in the queue, its current activity, its last message or its note.
 pub(crate) fn doing(thread: &Thread) -> String {
     match (status_of(thread), activity(thread)) {
         (StatusKind::Queued, _) => format!("place {} in the queue", thread.queue_position),

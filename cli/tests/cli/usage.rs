@@ -107,9 +107,12 @@ fn runner_fails_if_admin_port_is_in_use() {
     let output = run(home.path(), &["run", "--admin-listen", &address]);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let expected = format!("error: no admin port: cannot listen on {address}: the address is in use");
+    let expected = format!("error: cannot start the admin port: cannot listen on {address}: the address is in use");
     assert!(text.contains(&expected), "{text}");
-    assert!(text.contains("hint: --admin-listen"), "{text}");
+    assert!(
+        text.contains("hint: pass another address with --admin-listen"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn of_entry(entry: &TranscriptEntry) -> String {
     let clock = time::clock(entry.time.as_ref());
     let body = transcript_format::body(entry, &entry.text);
     let body = match entry.kind() {
-        // The agent writes Markdown. A quotation keeps it apart from the document.
+        // The agent writes Markdown. A quotation separates it from the document.
         TranscriptKind::Message => body.lines().map(|line| format!("> {line}\n")).collect(),
         _ => fenced(&body),
     };
