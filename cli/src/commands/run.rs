@@ -368,15 +368,15 @@ mod tests {
             token_file: Some(path.clone()),
             ..Default::default()
         };
-        let token = shown(&settings.token("127.0.0.1").unwrap()).unwrap().unwrap();
+        let token = shown_token(&settings.token("127.0.0.1").unwrap()).unwrap().unwrap();
         assert_eq!(token.present().expose(), "from-the-file");
         fs::write(&path, "from-the-file-as-it-is-now\n").unwrap();
         assert_eq!(token.present().expose(), "from-the-file-as-it-is-now");
 
-        let given = shown(&Token::given("s3cret")).unwrap().unwrap();
+        let given = shown_token(&Token::given("s3cret")).unwrap().unwrap();
         assert_eq!(given.present().expose(), "s3cret");
-        assert!(shown(&Token::none()).unwrap().is_none());
-        let refused = shown(&Token::given("two s3crets")).unwrap_err();
+        assert!(shown_token(&Token::none()).unwrap().is_none());
+        let refused = shown_token(&Token::given("two s3crets")).unwrap_err();
         assert!(!refused.to_string().contains("s3crets"), "{refused}");
     }
 

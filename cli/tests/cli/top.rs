@@ -66,12 +66,12 @@ fn keys_act_on_the_selected_thread() {
         screen.press("]", tab);
     }
     screen.until("completed");
-    screen.press(":note % checked\r", "a key returns to the screen");
+    screen.press(":note % checked\r", "press any key to return to the screen");
     assert!(!screen.is_alternate(), "the command has the terminal");
     screen.press("\r", "[events]");
     assert_eq!(thread(&up, &id)["thread_note"], "checked");
     screen.press("b", &format!("budget {id} --tokens"));
-    screen.press("5000\r", "a key returns to the screen");
+    screen.press("5000\r", "press any key to return to the screen");
     screen.press("\r", "budget");
     assert_eq!(thread(&up, &id)["budget"]["tokens"], 5000);
     screen.press("p", "paused");
@@ -151,7 +151,7 @@ fn keys_move_the_selection() {
         // In the details, the row is underlined.
         screen.until_selected("lead");
     }
-    screen.press("o", "a key returns to the screen");
+    screen.press("o", "press any key to return to the screen");
     screen.press("\r", "sessions and threads");
     screen.quit();
 }
@@ -307,7 +307,7 @@ fn restarted_supervisor_is_followed_again() {
 }
 
 #[test]
-fn one_picture_is_printed_without_a_terminal() {
+fn screen_is_printed_without_a_terminal() {
     let up = Up::start();
     up.spawn(&["worker", "say: done", "--alias", "scout", "--wait"]);
     for arguments in [&[][..], &["--once"], &["--filter", "a:scout"]] {
@@ -348,7 +348,7 @@ fn demo_opens_the_screen() {
     assert!(screen.is_alternate());
     screen.until("reviewer: strict");
     screen.press(":ps\r", "SINCE");
-    screen.until("a key returns to the screen");
+    screen.until("press any key to return to the screen");
     screen.press("\r", "sessions and threads");
     screen.press("q", "The root is closed");
     let (code, text) = screen.finish();

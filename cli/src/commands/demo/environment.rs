@@ -80,7 +80,7 @@ impl<'a> DemoEnvironment<'a> {
 
     /// Displays events until a condition holds.
     pub(super) async fn until(&mut self, what: &str, is_seen: impl Fn(&Seen) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while !is_seen(&self.seen) {
             let news = timeout_at(deadline, self.follow.next()).await.map_err(|_| {
                 Error::failure(format!("not observed within {} s: {what}", MAX_WAIT.as_secs()))

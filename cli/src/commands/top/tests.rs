@@ -1,4 +1,4 @@
-//! Tests of the screen's state and of its pictures.
+//! Tests of the screen's state and of the drawn frames.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
@@ -70,7 +70,7 @@ fn styles(buffer: &Buffer) -> Vec<String> {
         .collect()
 }
 
-fn picture(state: &State) -> String {
+fn frame(state: &State) -> String {
     let buffer = draw(state, Theme::Dark);
     format!("{}\n\n{}", lines(&buffer).join("\n"), styles(&buffer).join("\n"))
 }
@@ -85,7 +85,7 @@ fn assert_shows(state: &State, expected: &str) {
     assert!(text.contains(expected), "{text}");
 }
 
-/// Returns an event of a thread of the stage.
+/// Returns an event of a thread of the fixture.
 fn event(thread: &str, sequence: u64, kind: Kind) -> SessionsUpdate<WatchThreadsResponse> {
     message(Message::Event(Event {
         session_id: id("0000cc03"),
@@ -103,13 +103,13 @@ fn load(state: &mut State, change: Change) {
 }
 
 #[test]
-fn pictures_fit_every_size() {
+fn frames_fit_every_size() {
     for (width, height) in [(40, 10), (80, 24), (120, 40), (200, 60)] {
         let mut state = state(width, height);
         if state.source().is_some() {
             load(&mut state, Change::Replace(vec!["the whole call".to_owned()]));
         }
-        insta::assert_snapshot!(format!("{width}x{height}"), picture(&state));
+        insta::assert_snapshot!(format!("{width}x{height}"), frame(&state));
         let plain = draw(&state, Theme::None);
         assert_eq!(
             lines(&plain),
@@ -195,7 +195,7 @@ fn key_never_acts_on_a_row_that_took_the_place_of_another() {
     };
     state.apply(requested("0000dd05", 91));
     state.refresh();
-    // The first approval is selected, and another client decides it. The picture still shows it.
+    // The first approval is selected, and another client decides it. The last frame still shows the approval.
     let resolved = Kind::ApprovalResolved(ApprovalResolved {
         approval_id: id("0000dd04"),
         ..ApprovalResolved::default()
@@ -370,7 +370,7 @@ fn new_needs_alert_once() {
     state.apply(event("0000aa02", 91, resolved));
     state.refresh();
     assert!(!state.take_alert());
-    // In every view.
+    // The alert does not depend on the view.
     press(&mut state, "3");
     state.apply(event("0000aa02", 92, errored.clone()));
     state.refresh();
@@ -511,7 +511,7 @@ fn details_of_another_thread_are_not_shown() {
     assert_eq!(state.key_of(&state.rows[0]), Some(Key::NeedsHeading));
 }
 
-/// Panics as a process that shows the screen. Not a test of its own.
+/// Panics like a process that shows the screen. `panic_restores_the_terminal` runs this test in a process.
 #[test]
 #[ignore = "panics for `panic_restores_the_terminal`"]
 fn panics_on_the_screen() {
