@@ -34,7 +34,7 @@ Examples:
   troupe up --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0 --ready-file ready.json
   troupe up --config troupe.yaml --print-config
 
-Settings come from, each over the one before: the defaults, --config FILE, TROUPE_* variables, flags.
+Sources of settings, from lowest to highest precedence: defaults, --config FILE, TROUPE_* variables, flags.
 In the file they have the names of the flags with underscores: `max_depth: 3`; the lists are
 `workspace_roots`, `import` and `allowed_endpoints`.";
 
@@ -169,7 +169,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let console = args.console.bind().await?;
     let a2a = args.a2a.bind(args.insecure).await?;
     let options = args.options(data_dir.clone())?;
-    // Installed first, so that a signal during startup stops it as well.
+    // Installed first, so that a signal also stops the startup.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
         pair = Pair::start(options) => pair?,
