@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_reports_its_extent() {
+    fn last_message_reports_its_extent() {
         let beginning = || String::from("It begins");
         let lost = LastMessage::Lost {
             beginning: beginning(),

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_part_of_an_id_is_enough() {
+    fn unique_part_of_id_selects_object() {
         let id = "01939c5a-0000-7000-8000-00000000aa01";
         assert_eq!(short(id), "0000aa01");
         for text in [short(id), "00AA01", "01939c5a", "Scout"] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn alias_names_its_latest_thread() {
+    fn alias_refers_to_its_latest_thread() {
         let thread = |id: &str, alias: &str| Thread {
             thread_id: id.to_owned(),
             alias: alias.to_owned(),
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn current_session_is_of_the_nearest_directory() {
+    fn current_session_belongs_to_nearest_directory() {
         let session = |id: &str, cwd: &str| Session {
             session_id: id.to_owned(),
             cwd: cwd.to_owned(),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ids_of_anything() {
+    fn short_id_of_any_text_is_its_end() {
         assert_eq!(short(""), "");
         assert_eq!(short("abc"), "abc");
         assert_eq!(short("ééééééééé"), "éééé");

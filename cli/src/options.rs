@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_stay() {
+    fn other_bounds_do_not_change() {
         let first = parse(&["--tokens", "1000", "--time", "90s"]).unwrap().of(None);
         assert_eq!((first.tokens, first.turns), (1000, 0));
         assert_eq!(budget_in_words(Some(&first)), "1000 tokens, 90s in turns");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn results_name_their_objects() {
+    fn result_objects_are_listed_by_kind_and_id() {
         let listed = json!({"sessions": [{"session_id": "s1", "threads": []}, {"session_id": "s2"}]});
         let expected = [("session", "s1"), ("session", "s2")];
         assert_eq!(

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_a_name_or_a_file() {
+    fn choice_is_program_name_or_file() {
         for text in ["sample", "codex", "claude", "opencode", "gemini", "./runner.yaml"] {
             let choice: Choice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn block_keeps_its_lines() {
+    fn block_keeps_line_breaks() {
         assert_eq!(block("one\r\n\ttwo\u{1b}[31m\n"), "one\n two[31m\n");
     }
 }

@@ -294,7 +294,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn section_of_a_tool_call_has_all_of_it() {
+    fn approval_section_shows_whole_tool_call() {
         let thread = |id: &str, agent_type: &str, alias: &str| ApprovalThread {
             thread_id: id.to_owned(),
             agent_type: agent_type.to_owned(),

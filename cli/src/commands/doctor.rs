@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn free_space_is_known() {
+    fn free_space_needs_existing_directory() {
         assert!(free_space(Path::new("/")).is_ok_and(|free| free > 0));
         assert!(free_space(Path::new("/no/such/directory")).is_err());
     }

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_shows_its_bounds() {
+    fn usage_is_shown_with_budget() {
         let usage = Usage {
             input_tokens: 12_000,
             turns: 3,

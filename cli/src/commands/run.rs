@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_have_a_key() {
+    fn label_without_key_is_rejected() {
         assert_eq!(parse_label("gpu=yes"), Ok(("gpu".to_owned(), "yes".to_owned())));
         assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert_eq!(parse_label("flag="), Ok(("flag".to_owned(), String::new())));

@@ -1,4 +1,5 @@
-//! `troupe store`: checks, reads, compacts, copies and restores a data directory without a service, and rotates its keys.
+//! `troupe store`: checks, reads, compacts, copies and restores a data directory without a service, and rotates its
+//! keys.
 
 use std::{
     path::{Path, PathBuf},
@@ -571,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn size_is_in_its_largest_unit() {
         for (bytes, shown) in [
             (0, "0 bytes"),
             (1, "1 byte"),

@@ -221,7 +221,7 @@ fn comparable(view: &SessionView) -> Vec<Thread> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshot_and_later_events_give_the_state_of_the_whole_log() {
+async fn snapshot_and_later_events_match_whole_log() {
     for seed in 0..3 {
         let pair = Pair::start().await;
         let tree = pair

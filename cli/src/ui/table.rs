@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         assert_eq!(
             plain(&table().render(80)),
             "ID  ROLE      MESSAGE\n1   explorer  found it\n12  演出      evil[2J lines"

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn children_hang_below_their_parents() {
+    fn children_are_below_their_parents() {
         let mut explorer = thread("aaaa-00000003", "aaaa-00000002", "explorer", StatusKind::Running, "");
         explorer.agent_name = "fast".to_owned();
         explorer.last_tool = Some(ToolUse {

@@ -16,7 +16,7 @@ use crate::support::{
 /// Time without a change after which the screen counts as idle.
 const QUIET: Duration = Duration::from_millis(2500);
 
-/// The time for which the supervisor is down.
+/// Time for which the supervisor is down.
 const OUTAGE: Duration = Duration::from_secs(4);
 
 fn top(up: &Up, arguments: &[&str]) -> Command {
@@ -140,7 +140,8 @@ fn keys_move_the_selection() {
     screen.until_gone("Previous row");
     screen.keys("\u{1b}");
     screen.until_gone("filter s:running");
-    // In the details, the keys that fold select a tab. `Enter` and `Tab` go there, `Esc` and `Tab` come back.
+    // In the details, the keys that fold rows select a tab instead. `Enter` and `Tab` move the focus to the details,
+    // `Esc` and `Tab` back to the list.
     for (enter, leave) in [("\r", "\u{1b}"), ("\t", "\t")] {
         screen.keys("gjj");
         screen.until_selected("lead");
@@ -148,7 +149,7 @@ fn keys_move_the_selection() {
         screen.press("l", "[info]");
         screen.press("h", "[transcript]");
         screen.keys(leave);
-        // In the details, the row is underlined.
+        // While the details have the focus, the selected row is underlined.
         screen.until_selected("lead");
     }
     screen.press("o", "press any key to return to the screen");
@@ -271,7 +272,7 @@ fn resized_screen_is_drawn_completely() {
     for step in 0..60 {
         screen.resize(20 + step * 2, 5 + step / 2);
     }
-    // The last size is the only one with so many rows, so the line of input in the last row is part of its picture.
+    // Only the last size has so many rows, so an input line in the last row shows that this size was drawn.
     let (columns, rows) = (160, 50);
     screen.resize(columns, rows);
     let mut others_after = |keys: &str| {
@@ -296,7 +297,7 @@ fn restarted_supervisor_is_followed_again() {
     screen.until("● worker  scout");
     up.kill();
     screen.until("reconnecting, as of");
-    // Several attempts to connect fail, with growing delays.
+    // During the outage, several attempts to connect fail, with growing delays.
     screen.read_for(OUTAGE);
     up.restart();
     screen.until_gone("reconnecting");
@@ -355,7 +356,7 @@ fn demo_opens_the_screen() {
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// A tmux server of its own, which ends with its test.
+/// A separate tmux server, which ends with its test.
 struct Tmux(std::path::PathBuf);
 
 impl Tmux {

@@ -133,7 +133,7 @@ mod tests {
     ];
 
     #[test]
-    fn views_have_the_index_and_unknown_files_nothing() {
+    fn views_return_index_and_unknown_files_nothing() {
         for (path, found) in [
             ("/", Some(INDEX)),
             ("/login", Some(INDEX)),

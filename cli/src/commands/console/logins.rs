@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_login_too_many_ends_the_oldest() {
+    fn login_beyond_maximum_ends_oldest_login() {
         let (mut logins, now) = (logins(), Instant::now());
         let secrets: Vec<SecretToken> = (0..=MAX_LOGINS)
             .map(|_| {

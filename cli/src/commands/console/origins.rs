@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_hosts_are_known() {
+    fn unknown_host_is_rejected() {
         for (listening, public, host, origin) in [
             ("127.0.0.1:8080", None, "127.0.0.1:8080", Some("http://127.0.0.1:8080")),
             ("127.0.0.1:8080", None, "LocalHost:8080", Some("http://localhost:8080")),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn target_names_the_same_host_as_the_header() {
+    fn target_host_must_match_host_header() {
         let origins = origins("127.0.0.1:8080", None);
         for (target, host, is_known) in [
             ("/me", "127.0.0.1:8080", true),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_page_may_send() {
+    fn request_of_another_page_is_rejected() {
         let own = "http://127.0.0.1:8080";
         let origins = origins("127.0.0.1:8080", None);
         for (pairs, is_allowed) in [

@@ -154,7 +154,7 @@ mod tests {
     use crate::commands::export::tests::sample;
 
     #[test]
-    fn document_refers_to_nothing_outside_of_it() {
+    fn document_has_no_external_references() {
         let shown = document(&sample());
         assert!(
             !shown.contains("<script") && !shown.contains("http:") && !shown.contains("https:"),

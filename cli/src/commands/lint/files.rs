@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_file_of_one_name_is_reported() {
+    fn second_file_with_same_name_is_reported() {
         let tree = Tree::new(&["r/.codex/.agents/Worker.md", "r/.codex/.agents/worker.md"]);
         let files = Files::named(&[tree.at("r")], None).unwrap();
         // A case-insensitive file system has only one file.

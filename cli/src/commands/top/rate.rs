@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_leaves_the_window_with_time() {
+    fn old_growth_leaves_the_window() {
         let mut rate = Rate::default();
         rate.add(100, at(1_000));
         rate.add(20, at(1_030));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_high_as_their_amounts() {
+    fn bar_heights_follow_amounts() {
         assert_eq!(sparkline(&[0, 1, 50, 100]), "▁▂▅█");
         assert_eq!(sparkline(&[0, 0]), "▁▁");
     }

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_survive_the_shell() {
+    fn shell_words_are_quoted() {
         assert_eq!(
             shell_word("/home/me/.local/share/troupe"),
             "/home/me/.local/share/troupe"
