@@ -28,7 +28,7 @@ pub(crate) async fn bytes(supervisor: &mut Supervisor, session: &str, digest: &s
     Ok(bytes)
 }
 
-/// A thread's last message, as far as it is available.
+/// The available part of a thread's last message.
 #[derive(Debug)]
 pub(crate) enum LastMessage {
     /// The complete message.

@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     AnsweredRefusal,
     /// The output already describes the problem, so no message is added: 1.
     Answered,
-    /// The reader of the output is gone, as with `| head`: 141, the code that shells report for SIGPIPE.
+    /// The reader of the output has closed the pipe, as with `| head`: 141, the code that shells report for SIGPIPE.
     ClosedPipe,
 }
 

@@ -278,7 +278,7 @@ fn how_to_restore(destination: &str, made: Backup) -> String {
     let keys = if made.has_keys {
         "with the keys of threads' tokens"
     } else {
-        "without keys of threads' tokens, because there are none"
+        "without keys of threads' tokens; the data directory contains no such keys"
     };
     format!(
         "{} {} in {destination}, {keys}\n\

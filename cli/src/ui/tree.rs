@@ -87,7 +87,7 @@ pub(crate) fn cost(usage: &Usage) -> String {
     }
 }
 
-/// Formats the model, the tokens, the cost and the context left of a thread, as far as they are known.
+/// Formats the known values among the model, the tokens, the cost and the remaining context of a thread.
 fn usage(thread: &Thread) -> String {
     let spent = thread.usage.unwrap_or_default();
     let (tokens, cost) = (tokens(&spent), cost(&spent));

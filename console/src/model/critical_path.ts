@@ -1,6 +1,6 @@
 // The critical path of a session: the chain of spans that determined its total time.
 //
-// The path is found from the end backwards. Events do not record what a thread waits for, so the path assumes: a turn
+// The path is found from the end backwards. Events do not record the reason of a wait, so the path assumes: a turn
 // waits for the last descendant that ended during the turn, and an idle thread was woken by the last descendant that
 // ended while the thread was idle. Any other turn was started by the nearest ancestor that was active, or else by the
 // client, which waited for the last thread that ended.

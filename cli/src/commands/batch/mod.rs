@@ -144,7 +144,7 @@ pub(crate) struct RunArgs {
     /// Cost budget of all items together, in the session's currency
     #[arg(long, value_name = "AMOUNT", value_parser = amount)]
     total_cost: Option<u64>,
-    /// Validate the batch and show what it can spend at most, without running it
+    /// Validate the batch and show its maximum spending, without running it
     #[arg(long)]
     dry_run: bool,
     /// File for the results, as CSV

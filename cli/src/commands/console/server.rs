@@ -27,7 +27,7 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Maximum size of the buffer of a connection in each direction.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// Idle time after which the kernel probes a connection, because a browser that is gone would keep its streams.
+/// Idle time after which the kernel probes a connection, because the streams of a crashed browser would stay open.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept. It prevents a busy loop when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

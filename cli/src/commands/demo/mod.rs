@@ -1,4 +1,4 @@
-//! `troupe demo`: plays a complete delegation and verifies what happened.
+//! `troupe demo`: plays a complete delegation and verifies the observed events.
 
 mod checks;
 mod environment;

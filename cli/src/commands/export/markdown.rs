@@ -60,7 +60,7 @@ fn of_entry(entry: &TranscriptEntry) -> String {
     format!("\n**{name}** {clock}\n\n{body}")
 }
 
-/// Returns a text as a block of code whose fence does not occur in it.
+/// Formats a text as a code block with a fence that does not occur in the text.
 fn fenced(text: &str) -> String {
     let longest = text
         .split(|character| character != '`')

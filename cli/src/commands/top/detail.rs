@@ -1,4 +1,4 @@
-//! The details of the selected row: what to load for them, and how they are loaded.
+//! The details of the selected row: their source, and the calls that load them.
 
 use std::time::{Duration, SystemTime};
 
@@ -78,7 +78,7 @@ impl Tab {
     }
 }
 
-/// What to load for the details.
+/// The source of the details.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
     /// A tab of a thread. Another width or version loads it again.
@@ -149,7 +149,7 @@ pub(super) async fn load(mut supervisor: Supervisor, source: Source, changes: mp
         Ok(None) => return,
         Err(error) => Change::Replace(vec![error.message().to_owned()]),
     };
-    // The receiver is gone when the screen ends.
+    // Sending fails only after the screen has ended.
     let _ = changes.send((source.clone(), change)).await;
 }
 

@@ -1,4 +1,4 @@
-//! `troupe top`: one screen with all sessions, their threads and what waits for a person.
+//! `troupe top`: one screen with all sessions, their threads, and the approvals and threads that wait for a person.
 //!
 //! The feed and the keys change the `state`, which returns the effects to perform; `view` draws the state. Both are
 //! pure. Only this module, `terminal`, `input`, `detail` and `action` have side effects.
@@ -263,7 +263,7 @@ impl Top<'_> {
             tokio::select! {
                 biased;
                 event = keys.next() => {
-                    // The terminal is gone.
+                    // The terminal was closed.
                     let Some(event) = event else {
                         return Ok(());
                     };
@@ -433,7 +433,7 @@ impl Top<'_> {
     fn answer_with(&self, work: impl Future<Output = Result<Answer>> + 'static) {
         let answers = self.answers.clone();
         spawn_local(async move {
-            // The receiver is gone when the screen ends.
+            // Sending fails only after the screen has ended.
             let _ = answers.send(work.await.unwrap_or_else(Answer::Failed)).await;
         });
     }

@@ -279,7 +279,7 @@ fn ready(pair: &Pair, a2a: Option<SocketAddr>, programs: &[ProgramReport]) -> Va
     ready
 }
 
-/// Describes what executes the agents.
+/// Describes the programs that execute the agents.
 fn agents_line(programs: Option<&programs::Choice>) -> String {
     match programs {
         None => "no runner; `troupe run` attaches one".to_owned(),
