@@ -76,7 +76,7 @@ pub(crate) fn roles(current: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 /// Returns the shared flags with the values of the environment variables and of the current context.
-fn of_environment() -> Result<Global> {
+fn global_from_environment() -> Result<Global> {
     /// A command line without commands.
     #[derive(clap::Parser)]
     struct Line {
@@ -99,7 +99,7 @@ fn candidates(
         return Vec::new();
     };
     let found = || -> Result<Vec<(String, String)>> {
-        let global = of_environment()?;
+        let global = global_from_environment()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -31,9 +31,9 @@ pub(crate) enum Kind {
     /// The user interrupted the command: 130, as for SIGINT.
     Interrupted,
     /// The output already describes the rejection: 3.
-    AnsweredRefusal,
+    ReportedRefusal,
     /// The output already describes the problem, so no message is added: 1.
-    Answered,
+    Reported,
     /// The reader of the output has closed the pipe, as with `| head`: 141, the code that shells report for SIGPIPE.
     ClosedPipe,
 }
@@ -71,13 +71,13 @@ impl Error {
     }
 
     /// Creates an error for a problem that the output already describes.
-    pub(crate) fn answered(message: impl Into<String>) -> Self {
-        Self::new(Kind::Answered, message)
+    pub(crate) fn reported(message: impl Into<String>) -> Self {
+        Self::new(Kind::Reported, message)
     }
 
     /// Creates an error for a rejection that the output already describes.
-    pub(crate) fn refused_quietly() -> Self {
-        Self::new(Kind::AnsweredRefusal, "rejected")
+    pub(crate) fn reported_refusal() -> Self {
+        Self::new(Kind::ReportedRefusal, "rejected")
     }
 
     /// Creates an error for an invalid command line that only the command itself can detect.
@@ -165,9 +165,9 @@ impl Error {
     /// Returns the exit code as a number.
     pub(crate) const fn code(&self) -> u8 {
         match self.kind {
-            Kind::Failure | Kind::Answered => 1,
+            Kind::Failure | Kind::Reported => 1,
             Kind::Usage => 2,
-            Kind::Refused | Kind::AnsweredRefusal => 3,
+            Kind::Refused | Kind::ReportedRefusal => 3,
             Kind::NotFound => 4,
             Kind::Timeout => 5,
             Kind::AgentFailed => 6,

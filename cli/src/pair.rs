@@ -321,23 +321,25 @@ impl Pair {
     /// Returns the first error of a part.
     pub(crate) async fn stop(mut self) -> Result<Ended> {
         self.runner_stop.cancel();
-        let runner = all(&mut self.runner).await;
+        let runner = join_all(&mut self.runner).await;
         self.shutdown.trigger();
         let deadline = self.shutdown.deadline(SERVICE_ENDS_WITHIN);
-        let services = timeout_at(deadline, all(&mut self.services)).await.unwrap_or_else(|_| {
-            // Dropping the services could block for as long as they hang.
-            self.services.detach_all();
-            Err(Error::failure(format!(
-                "a service did not stop within {SERVICE_ENDS_WITHIN:?}"
-            )))
-        });
+        let services = timeout_at(deadline, join_all(&mut self.services))
+            .await
+            .unwrap_or_else(|_| {
+                // Dropping the services could block for as long as they hang.
+                self.services.detach_all();
+                Err(Error::failure(format!(
+                    "a service did not stop within {SERVICE_ENDS_WITHIN:?}"
+                )))
+            });
         program::farewell(self.admin, self.telemetry).await;
         services.and(runner)
     }
 }
 
 /// Waits for all tasks. Returns the first error or the last value.
-async fn all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
+async fn join_all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
     let mut first = Ok(T::default());
     while let Some(ended) = tasks.join_next().await {
         let ended =

@@ -87,7 +87,7 @@ async fn serve_arguments(args: &Args, context: &Context, stop: CancellationToken
     let token = context.global.settings().token(address.host())?;
     let mut supervisor = address.channel(&token).await?.supervisor();
     if args.session.is_some() || args.thread.is_some() {
-        let caller = joined(&mut supervisor, &address, &token, args).await?;
+        let caller = caller_of(&mut supervisor, &address, &token, args).await?;
         return serve(&address, caller, stop).await;
     }
     let request = CreateSessionRequest {
@@ -143,7 +143,7 @@ fn no_session() -> Error {
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
 /// own token is no longer available, so the caller's token is used on behalf of the thread.
-async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
+async fn caller_of(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
         None => None,
@@ -170,7 +170,7 @@ async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, a
         }
     };
     Ok(Caller::Operator {
-        token: accepted(address, token, &session_id).await?,
+        token: accepted_token(address, token, &session_id).await?,
         session_id,
         thread_id,
     })
@@ -178,7 +178,7 @@ async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, a
 
 /// Returns the token for the calls of the tools. A token from the data directory may belong to another service, so
 /// returns `None` if the supervisor rejects it.
-async fn accepted(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
+async fn accepted_token(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
     let text = token.expose().map(str::to_owned);
     let Some(found) = text.as_ref().filter(|_| token.is_found()) else {
         return Ok(text);

@@ -325,7 +325,7 @@ async fn run_until_signal(config: RunnerConfig, context: &Context, mut signals: 
             context.ui.note(stop::announcement(Some(drain)));
             stop.cancel();
             let stopping = async { Ok(runner.await) };
-            stop::unless_asked_again(&mut signals, stopping).await?
+            stop::until_done_or_second_signal(&mut signals, stopping).await?
         }
     };
     let ended = ran.map_err(Error::of)?;

@@ -222,7 +222,7 @@ fn verify(context: &Context) -> Result<()> {
     if report.is_sound() {
         Ok(())
     } else {
-        Err(Error::answered(summary(&report)))
+        Err(Error::reported(summary(&report)))
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
                 "diagnostics": json::list(&answer.diagnostics),
             })
         },
-        || whole(agent, &tools, context.ui.columns()),
+        || role_text(agent, &tools, context.ui.columns()),
     )
 }
 
@@ -92,7 +92,7 @@ impl Tools {
     }
 }
 
-fn whole(agent: &Agent, tools: &Tools, columns: usize) -> String {
+fn role_text(agent: &Agent, tools: &Tools, columns: usize) -> String {
     let mut text = section(agent, columns);
     text.push_str("\n\n");
     let of_lists = match tools.denied.as_slice() {
@@ -241,7 +241,7 @@ mod tests {
         let tools = Tools::of(&agent);
         assert_eq!(tools.allowed, ["read_transcript", "exec_command", "read_file"]);
         assert!(tools.denied.contains(&"apply_patch") && tools.denied.contains(&"read_mcp_resource"));
-        let text = ui::plain(&whole(&agent, &tools, 120));
+        let text = ui::plain(&role_text(&agent, &tools, 120));
         assert!(
             text.contains("  read_transcript exec_command read_file\n  not spawn_agent"),
             "{text}"
@@ -255,6 +255,6 @@ mod tests {
             agent_type: "free".to_owned(),
             ..Agent::default()
         };
-        assert!(ui::plain(&whole(&agent, &Tools::of(&agent), 120)).contains("all tools of the parent"));
+        assert!(ui::plain(&role_text(&agent, &Tools::of(&agent), 120)).contains("all tools of the parent"));
     }
 }

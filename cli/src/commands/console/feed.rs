@@ -243,8 +243,8 @@ fn status(error: &Error) -> Status {
         | Kind::Usage
         | Kind::AgentFailed
         | Kind::Interrupted
-        | Kind::AnsweredRefusal
-        | Kind::Answered
+        | Kind::ReportedRefusal
+        | Kind::Reported
         | Kind::ClosedPipe => Code::FailedPrecondition,
     };
     Status::new(code, error.message())

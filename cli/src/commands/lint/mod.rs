@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         _ => context.ui.answer(|| to_json(&report), || text(&report))?,
     }
     if errors > 0 || (args.strict && warnings > 0) {
-        return Err(Error::answered(summary(&report)));
+        return Err(Error::reported(summary(&report)));
     }
     Ok(())
 }

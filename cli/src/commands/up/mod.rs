@@ -213,7 +213,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     context.ui.note(stop::announcement(turns_end_within));
     background::remove(&data_dir);
     a2a::stop(a2a).await;
-    let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
+    let stopped = stop::until_done_or_second_signal(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
         stop::list_interrupted(context, runner);
     }
