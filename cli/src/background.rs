@@ -19,7 +19,8 @@ use crate::error::{Error, Result};
 
 /// The output of detached services in the data directory.
 const LOG: &str = "up.log";
-/// The environment variable that marks the detached process, whose arguments are the same.
+/// The environment variable that marks the detached process. The detached process has the same arguments as the
+/// command that starts it.
 const DETACHED: &str = "TROUPE_DETACHED";
 /// Interval between two reads of the state.
 const POLL: Duration = Duration::from_millis(50);
@@ -87,7 +88,7 @@ pub(crate) async fn start(data_dir: &Path) -> Result<Running> {
         .map_err(|error| cannot("start the services", error))?;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        // Without a look at the lock, which could prevent the process from taking it.
+        // The lock is not checked: the check locks the file for a moment, and the new process could fail to lock it.
         if let Some(running) = Running::read(data_dir).filter(|running| running.pid == process.id()) {
             return Ok(running);
         }

@@ -17,7 +17,7 @@ macro_rules! choices {
 
         #[cfg(test)]
         #[test]
-        fn values_are_those_of_the_api() {
+        fn values_match_api_enums() {
             $(
                 let values = <$enumeration>::default().as_str_name().strip_suffix("UNSPECIFIED");
                 assert_eq!(values, Some($prefix));

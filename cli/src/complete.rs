@@ -1,7 +1,7 @@
 //! Completion of ids, aliases and roles, from the services.
 //!
-//! A shell calls this code while the user types, so every failure results in no candidates, and a slow service is not
-//! waited for.
+//! A shell calls this code while the user types, so every failure results in no candidates, and so does a service that
+//! does not answer within a second.
 
 use std::{ffi::OsStr, time::Duration};
 
@@ -75,8 +75,8 @@ pub(crate) fn roles(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Returns the shared flags as the environment and the current context set them.
-fn of_environment() -> Result<Global> {
+/// Returns the shared flags with the values of the environment variables and of the current context.
+fn global_from_environment() -> Result<Global> {
     /// A command line without commands.
     #[derive(clap::Parser)]
     struct Line {
@@ -99,7 +99,7 @@ fn candidates(
         return Vec::new();
     };
     let found = || -> Result<Vec<(String, String)>> {
-        let global = of_environment()?;
+        let global = global_from_environment()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

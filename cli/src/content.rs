@@ -28,7 +28,7 @@ pub(crate) async fn bytes(supervisor: &mut Supervisor, session: &str, digest: &s
     Ok(bytes)
 }
 
-/// A thread's last message, as far as it is available.
+/// The available part of a thread's last message.
 #[derive(Debug)]
 pub(crate) enum LastMessage {
     /// The complete message.
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_reports_its_extent() {
+    fn last_message_reports_its_extent() {
         let beginning = || String::from("It begins");
         let lost = LastMessage::Lost {
             beginning: beginning(),

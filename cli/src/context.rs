@@ -53,10 +53,10 @@ impl Context {
 /// directory of another machine, so it need not exist. The path contains no `.` and no `..`.
 pub(crate) fn directory(given: Option<&Path>) -> Result<PathBuf> {
     let here = env::current_dir().map_err(|error| {
-        Error::failure(format!("cannot tell the current directory: {error}")).hint("pass --cwd DIR")
+        Error::failure(format!("cannot determine the current directory: {error}")).hint("pass --cwd DIR")
     })?;
     // Joining an absolute path replaces the base.
-    Ok(direct(&given.map_or_else(|| here.clone(), |given| here.join(given))))
+    Ok(normalize(&given.map_or_else(|| here.clone(), |given| here.join(given))))
 }
 
 /// Like `directory`, but the directory has to exist on this machine.
@@ -71,7 +71,7 @@ pub(crate) fn existing_directory(given: Option<&Path>) -> Result<PathBuf> {
 
 /// Returns the path without `..`. The parent of a symbolic link is the parent of its target, as for the operating
 /// system. Components that do not exist are resolved lexically.
-fn direct(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     let mut direct = PathBuf::new();
     for part in path.components() {
         match part {
@@ -109,7 +109,7 @@ mod tests {
         ] {
             assert_eq!(directory(Some(&base.join(given))).unwrap(), base.join(named), "{given}");
         }
-        assert_eq!(direct(Path::new("/../..")), Path::new("/"));
+        assert_eq!(normalize(Path::new("/../..")), Path::new("/"));
         assert_eq!(directory(None).unwrap(), env::current_dir().unwrap());
     }
 }

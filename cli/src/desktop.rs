@@ -79,7 +79,7 @@ impl Alert {
                 return;
             };
             ui.note(format!(
-                "{} {} {why}; the terminal notifies instead",
+                "{} {} {why}; notifications are sent to the terminal instead",
                 style::paint(style::WARN, "no desktop:"),
                 program.display()
             ));

@@ -88,7 +88,7 @@ async fn turn(pair: &Pair, project: &Path) -> Result<Answer> {
     let status = waited.settled.into_iter().find_map(|settled| settled.status);
     let Some(status) = status else {
         return Err(Error::failure(format!("the turn did not end within {TIMEOUT:?}"))
-            .hint("start the program by itself and see whether its provider answers"));
+            .hint("start the program without Troupe and check whether its provider answers"));
     };
     verdict(&status).map(|message| Answer {
         message,
@@ -103,7 +103,7 @@ fn verdict(status: &Status) -> Result<String> {
         StatusKind::Completed => Ok(message),
         kind => Err(
             Error::failure(format!("the turn is {}: {message}", names::status_kind(kind)))
-                .hint("start the program by itself and see whether it is logged in and its provider answers"),
+                .hint("start the program without Troupe and check whether it is logged in and its provider answers"),
         ),
     }
 }

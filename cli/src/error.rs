@@ -31,10 +31,10 @@ pub(crate) enum Kind {
     /// The user interrupted the command: 130, as for SIGINT.
     Interrupted,
     /// The output already describes the rejection: 3.
-    AnsweredRefusal,
+    ReportedRefusal,
     /// The output already describes the problem, so no message is added: 1.
-    Answered,
-    /// The reader of the output is gone, as with `| head`: 141, the code that shells report for SIGPIPE.
+    Reported,
+    /// The reader of the output has closed the pipe, as with `| head`: 141, the code that shells report for SIGPIPE.
     ClosedPipe,
 }
 
@@ -71,13 +71,13 @@ impl Error {
     }
 
     /// Creates an error for a problem that the output already describes.
-    pub(crate) fn answered(message: impl Into<String>) -> Self {
-        Self::new(Kind::Answered, message)
+    pub(crate) fn reported(message: impl Into<String>) -> Self {
+        Self::new(Kind::Reported, message)
     }
 
     /// Creates an error for a rejection that the output already describes.
-    pub(crate) fn refused_quietly() -> Self {
-        Self::new(Kind::AnsweredRefusal, "rejected")
+    pub(crate) fn reported_refusal() -> Self {
+        Self::new(Kind::ReportedRefusal, "rejected")
     }
 
     /// Creates an error for an invalid command line that only the command itself can detect.
@@ -165,9 +165,9 @@ impl Error {
     /// Returns the exit code as a number.
     pub(crate) const fn code(&self) -> u8 {
         match self.kind {
-            Kind::Failure | Kind::Answered => 1,
+            Kind::Failure | Kind::Reported => 1,
             Kind::Usage => 2,
-            Kind::Refused | Kind::AnsweredRefusal => 3,
+            Kind::Refused | Kind::ReportedRefusal => 3,
             Kind::NotFound => 4,
             Kind::Timeout => 5,
             Kind::AgentFailed => 6,
@@ -195,7 +195,7 @@ impl From<Status> for Error {
     fn from(status: Status) -> Self {
         let reason = fault::reason_of(&status);
         let message = match sanitize::line(status.message()) {
-            text if text.is_empty() => format!("the service answered {:?} without a text", status.code()),
+            text if text.is_empty() => format!("the service returned {:?} without a message", status.code()),
             text => rpcs::name_commands(&text),
         };
         Self {
@@ -224,7 +224,7 @@ impl From<troupe_client::Error> for Error {
             }
             Cause::HalfIdentity | Cause::TokenCharacters | Cause::InvalidContexts { .. } => Self::usage(text),
             Cause::NoToken { .. } => {
-                Self::failure(text).hint("--token-file and TROUPE_TOKEN_FILE name a file with nothing but tokens")
+                Self::failure(text).hint("--token-file and TROUPE_TOKEN_FILE need a file that contains only tokens")
             }
             Cause::TokenFile { .. } => Self::failure(text).hint("pass --token, or make the file readable to you"),
             Cause::UnknownContext { name, known } => {

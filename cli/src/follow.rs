@@ -17,7 +17,7 @@ use crate::{
     ui::Ui,
 };
 
-/// Time for the last messages of a session after the news that it was closed.
+/// Time in which the last messages of a session are still received after the session was reported as closed.
 const AFTER_END: Duration = Duration::from_secs(5);
 
 /// A session to follow.
@@ -41,7 +41,7 @@ pub(crate) async fn next_message<W: Watch>(follow: &mut Follow<W>, ui: &Ui) -> R
 /// An item of the watch of the session with this id, or the permanent error of the watch.
 type Item<M> = (String, std::result::Result<Update<M>, Status>);
 
-/// Messages of all sessions that are received before they are taken.
+/// Maximum number of buffered messages of all sessions together.
 const MAX_READY: usize = 64;
 
 /// An item of [`AllSessions`].
@@ -63,7 +63,7 @@ pub(crate) enum SessionsUpdate<M> {
 }
 
 impl<M> SessionsUpdate<M> {
-    /// Returns what an item of a session's watch means.
+    /// Converts an item of the session's watch.
     pub(crate) fn of(session: String, item: Result<Update<M>>) -> Self {
         match item {
             Ok(Update::Message(message)) => Self::Message(session, message),
@@ -82,14 +82,14 @@ pub(crate) struct AllSessions<W: Watch, F> {
     watch: F,
     /// Whether all sessions that were open at the start are known.
     is_synced: bool,
-    /// Each ends the task of its session.
+    /// The guards by session id. Dropping a guard ends the task that follows the session.
     tasks: HashMap<String, DropGuard>,
     sender: mpsc::Sender<Item<W::Message>>,
     items: mpsc::Receiver<Item<W::Message>>,
 }
 
 impl<W: Watch, F: Fn(&OpenSession) -> Option<W>> AllSessions<W, F> {
-    /// Follows each of these sessions with the watch that the function returns.
+    /// Follows the sessions that the request selects, each with the watch that the function returns.
     pub(crate) fn new(supervisor: Supervisor, sessions: WatchSessionsRequest, watch: F) -> Self {
         let (sender, items) = mpsc::channel(MAX_READY);
         Self {
@@ -189,7 +189,7 @@ async fn forward<W: Watch>(
     tokio::select! {
         () = forward_all => {}
         () = end => {}
-        // The follower is gone.
+        // `AllSessions` was dropped.
         () = items.closed() => {}
     }
 }

@@ -9,7 +9,7 @@ use svc_kit::settings;
 
 use crate::{args::Cli, global::SHARED_SETTINGS};
 
-/// Environment variable that makes the tests write the pages before they compare them.
+/// Environment variable that makes the tests write the pages before they compare the pages with the programs.
 const WRITE: &str = "TROUPE_WRITE_DOCS";
 
 const SETTINGS_HEAD: &str = "\
@@ -48,8 +48,8 @@ fn programs() -> [(&'static str, Command); 5] {
 fn row(arg: &Arg, of: &'static str) -> Row {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     // A default that is computed at run time is described in the help text.
-    let (what, told) = match help.split_once(" [default: ") {
-        Some((what, told)) => (what, told.trim_end_matches(']')),
+    let (what, described) = match help.split_once(" [default: ") {
+        Some((what, default)) => (what, default.trim_end_matches(']')),
         None => (help.as_str(), ""),
     };
     let values: Vec<_> = arg
@@ -57,11 +57,11 @@ fn row(arg: &Arg, of: &'static str) -> Row {
         .iter()
         .map(|value| value.to_string_lossy())
         .collect();
-    let default = match (arg.get_action(), told) {
+    let default = match (arg.get_action(), described) {
         (ArgAction::SetTrue, _) => String::from("off"),
         (_, "") if values.is_empty() => String::from("none"),
         (_, "") => format!("`{}`", values.join(" ")),
-        (_, told) => told.to_owned(),
+        (_, described) => described.to_owned(),
     };
     let long = arg.get_long().unwrap_or_default();
     let value = arg
@@ -168,7 +168,7 @@ fn add_command(page: &mut String, path: &str, command: &Command) {
 fn commands_page() -> String {
     let cli = Cli::command();
     let mut page = format!("{COMMANDS_HEAD}{}\n```\n", shared_options(&cli));
-    // Not yet built, so the options of every command are not repeated.
+    // The subcommands are not built yet, so that their help texts do not repeat the options of every command.
     for command in cli.get_subcommands() {
         add_command(&mut page, &format!("troupe {}", command.get_name()), command);
     }

@@ -77,7 +77,7 @@ pub(crate) struct Global {
     /// Bearer token file; the first line is used
     #[arg(long, global = true, env = "TROUPE_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// How services over TLS are reached
+    /// TLS settings
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
     /// Data directory of `up` [default: the XDG data directory]
@@ -96,7 +96,7 @@ impl Global {
     /// Fails if the context does not exist, or if the file of the contexts is malformed.
     pub(crate) fn resolve(&mut self, is_given: impl Fn(&str) -> bool) -> Result<()> {
         let mut given = self.settings();
-        // The defaults of these flags are what remains without a context.
+        // A default URL is not a given flag: the context takes precedence over the default.
         given.supervisor = given.supervisor.filter(|_| is_given("supervisor"));
         given.registry = given.registry.filter(|_| is_given("registry"));
         let found = given.resolve()?;
@@ -121,7 +121,7 @@ impl Global {
         }
     }
 
-    /// Returns the name of the supervisor for people: the context, or its address.
+    /// Returns the name of the supervisor for people: the name of the context, or the address without a context.
     pub(crate) fn server_name(&self) -> String {
         let url = self.supervisor.as_str();
         let address = url.split_once("://").map_or(url, |(_, address)| address);
@@ -129,7 +129,7 @@ impl Global {
     }
 }
 
-/// How services are reached whose URLs begin with https.
+/// Certificates for services whose URLs begin with https.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct TlsArgs {

@@ -110,10 +110,10 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
             Some("`troupe budget ID --tokens NUMBER` gives it more; then `troupe send ID -m TEXT`")
         }
         ConditionKind::PolicyGap => {
-            Some("its program cannot do all as its policy and role say; `troupe watch` says what")
+            Some("its program cannot apply its whole policy and role; `troupe watch` shows the missing part")
         }
         ConditionKind::ContextLost => {
-            Some("its program forgot the earlier conversation; `troupe send ID -m TEXT` tells it again what matters")
+            Some("its program lost the earlier conversation; repeat the important facts with `troupe send ID -m TEXT`")
         }
         ConditionKind::AwaitingInput => Some("its agent asked a question; `troupe send ID -m TEXT` answers it"),
         ConditionKind::Unspecified | ConditionKind::Closing => None,
@@ -123,7 +123,7 @@ pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
 /// Returns the hint for an error code of another source than Troupe's services.
 pub(crate) const fn for_code(code: Code) -> Option<&'static str> {
     match code {
-        Code::Unavailable => Some("is the pair running? `troupe up` starts it; `troupe doctor` looks around"),
+        Code::Unavailable => Some("are the services running? `troupe up` starts them; `troupe doctor` checks them"),
         Code::Unimplemented => {
             Some("the address answers gRPC, but not this service; check --supervisor and --registry")
         }

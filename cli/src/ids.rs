@@ -17,14 +17,14 @@ use crate::{
     listing, sanitize, suggest,
 };
 
-/// Number of characters of an id in tables.
+/// Number of characters of an id that tables show.
 pub(crate) const SHORT: usize = 8;
-/// Minimum number of characters that identify an object. Fewer would soon be ambiguous.
-const FEWEST: usize = 4;
-/// The newest object.
+/// Minimum number of characters that identify an object. Shorter texts would soon be ambiguous.
+const MIN_PART: usize = 4;
+/// The text that stands for the newest object.
 const LAST: &str = "@last";
 /// Maximum number of candidates in an error message.
-const LISTED: usize = 3;
+const MAX_LISTED: usize = 3;
 
 /// Returns the last characters of an id, for tables.
 pub(crate) fn short(id: &str) -> &str {
@@ -33,7 +33,7 @@ pub(crate) fn short(id: &str) -> &str {
 }
 
 /// Returns whether a text is a complete id.
-fn is_whole(text: &str) -> bool {
+fn is_complete(text: &str) -> bool {
     text.parse::<Uuid>().is_ok()
 }
 
@@ -59,10 +59,10 @@ impl Candidate {
         !self.alias.is_empty() && self.alias.eq_ignore_ascii_case(text)
     }
 
-    fn is_meant_by(&self, text: &str) -> bool {
+    fn is_match(&self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let is_part = self.id.ends_with(&text) || self.id.starts_with(&text);
-        self.has_alias(&text) || (text.len() >= FEWEST && is_part)
+        self.has_alias(&text) || (text.len() >= MIN_PART && is_part)
     }
 
     /// Describes the candidate in a message: `01939c5a-... (worker "scout")`.
@@ -77,7 +77,7 @@ impl Candidate {
 
 /// The kind of object that an id refers to.
 #[derive(Clone, Copy)]
-enum Thing {
+enum ObjectKind {
     Session,
     Thread,
     SessionOrThread,
@@ -85,7 +85,7 @@ enum Thing {
     Edge,
 }
 
-impl Thing {
+impl ObjectKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -109,28 +109,25 @@ impl Thing {
 }
 
 /// Returns the id of the only candidate that matches the text.
-fn pick(thing: Thing, text: &str, mut candidates: Vec<Candidate>) -> Result<String> {
-    let what = thing.name();
+fn pick(kind: ObjectKind, text: &str, mut candidates: Vec<Candidate>) -> Result<String> {
+    let what = kind.name();
     if text == LAST {
         // UUIDv7 ids are ordered by the time of their creation.
         let newest = candidates.into_iter().map(|candidate| candidate.id).max();
-        return newest.ok_or_else(|| Error::not_found(format!("there is no {what}")).hint(thing.hint()));
+        return newest.ok_or_else(|| Error::not_found(format!("there is no {what}")).hint(kind.hint()));
     }
     // An alias wins over a part of an id.
     if candidates.iter().filter(|candidate| candidate.has_alias(text)).count() == 1 {
         candidates.retain(|candidate| candidate.has_alias(text));
     }
-    let meant: Vec<&Candidate> = candidates
-        .iter()
-        .filter(|candidate| candidate.is_meant_by(text))
-        .collect();
+    let meant: Vec<&Candidate> = candidates.iter().filter(|candidate| candidate.is_match(text)).collect();
     match meant.as_slice() {
         [only] => Ok(only.id.clone()),
-        [] => Err(unknown(thing, text, &candidates)),
+        [] => Err(unknown(kind, text, &candidates)),
         several => {
-            let mut listed: Vec<String> = several.iter().take(LISTED).map(|one| one.describe()).collect();
-            if several.len() > LISTED {
-                listed.push(format!("{} more", several.len() - LISTED));
+            let mut listed: Vec<String> = several.iter().take(MAX_LISTED).map(|one| one.describe()).collect();
+            if several.len() > MAX_LISTED {
+                listed.push(format!("{} more", several.len() - MAX_LISTED));
             }
             let listed = listed.join(", ");
             Err(
@@ -142,43 +139,39 @@ fn pick(thing: Thing, text: &str, mut candidates: Vec<Candidate>) -> Result<Stri
 }
 
 /// Returns the error for a text that matches no candidate, with a suggestion if one is similar.
-fn unknown(thing: Thing, text: &str, candidates: &[Candidate]) -> Error {
-    let unknown = Error::not_found(format!("unknown {} \"{text}\"", thing.name()));
+fn unknown(kind: ObjectKind, text: &str, candidates: &[Candidate]) -> Error {
+    let unknown = Error::not_found(format!("unknown {} \"{text}\"", kind.name()));
     let aliases = candidates
         .iter()
         .map(|candidate| candidate.alias.as_str())
         .filter(|alias| !alias.is_empty());
     let ids = candidates.iter().map(|candidate| short(&candidate.id));
     match suggest::closest(text, aliases.chain(ids)) {
-        Some(similar) => unknown.hint(format!(
-            "did you mean \"{}\"? {}",
-            sanitize::line(similar),
-            thing.hint()
-        )),
-        None if text.len() < FEWEST => unknown.hint(format!("type at least {FEWEST} characters of the id")),
-        None => unknown.hint(thing.hint()),
+        Some(similar) => unknown.hint(format!("did you mean \"{}\"? {}", sanitize::line(similar), kind.hint())),
+        None if text.len() < MIN_PART => unknown.hint(format!("type at least {MIN_PART} characters of the id")),
+        None => unknown.hint(kind.hint()),
     }
 }
 
 /// Resolves the text to a session id.
 pub(crate) async fn session(supervisor: &mut Supervisor, text: &str) -> Result<String> {
-    if is_whole(text) {
+    if is_complete(text) {
         return Ok(text.to_ascii_lowercase());
     }
     let sessions = visible_sessions(supervisor, true).await?;
-    pick(Thing::Session, text, session_candidates(&sessions))
+    pick(ObjectKind::Session, text, session_candidates(&sessions))
 }
 
 /// Resolves the text to a thread id in one session or in all sessions.
 pub(crate) async fn thread(supervisor: &mut Supervisor, text: &str, session: Option<&str>) -> Result<String> {
-    if is_whole(text) {
+    if is_complete(text) {
         return Ok(text.to_ascii_lowercase());
     }
     let sessions = match session {
         Some(session) => vec![session.to_owned()],
         None => ids_of(visible_sessions(supervisor, true).await?),
     };
-    thread_among(supervisor, Thing::Thread, text, &sessions).await
+    thread_among(supervisor, ObjectKind::Thread, text, &sessions).await
 }
 
 /// Resolves the text to a thread.
@@ -220,7 +213,7 @@ pub(crate) async fn approval(supervisor: &mut Supervisor, text: &str, session: O
         approvals.extend(listing::approvals(supervisor, &session, true).await?);
     }
     let named = approvals.iter().map(|approval| Candidate::plain(&approval.approval_id));
-    let id = pick(Thing::Approval, text, named.collect())?;
+    let id = pick(ObjectKind::Approval, text, named.collect())?;
     let found = approvals.into_iter().find(|approval| approval.approval_id == id);
     found.ok_or_else(|| Error::failure(format!("approval {id} is gone")))
 }
@@ -233,7 +226,7 @@ pub(crate) async fn edge(supervisor: &mut Supervisor, text: &str, session: Optio
         edges.extend(found.into_iter().map(|edge| (session.clone(), edge)));
     }
     let named = edges.iter().map(|(_, edge)| Candidate::plain(&edge.edge_id));
-    let id = pick(Thing::Edge, text, named.collect())?;
+    let id = pick(ObjectKind::Edge, text, named.collect())?;
     let found = edges.into_iter().find(|(_, edge)| edge.edge_id == id);
     found.ok_or_else(|| Error::failure(format!("edge {id} is gone")))
 }
@@ -284,7 +277,7 @@ pub(crate) enum Target {
 pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Target> {
     let sessions = visible_sessions(supervisor, true).await?;
     let lower = text.to_ascii_lowercase();
-    if is_whole(text) {
+    if is_complete(text) {
         let is_session = sessions.iter().any(|session| session.session_id == lower);
         return Ok(if is_session {
             Target::Session(lower)
@@ -292,11 +285,11 @@ pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Ta
             Target::Thread(lower)
         });
     }
-    if let Ok(session) = pick(Thing::Session, text, session_candidates(&sessions)) {
+    if let Ok(session) = pick(ObjectKind::Session, text, session_candidates(&sessions)) {
         return Ok(Target::Session(session));
     }
     let sessions = ids_of(sessions);
-    let thread = thread_among(supervisor, Thing::SessionOrThread, text, &sessions).await;
+    let thread = thread_among(supervisor, ObjectKind::SessionOrThread, text, &sessions).await;
     thread.map(Target::Thread)
 }
 
@@ -320,7 +313,12 @@ fn session_candidates(sessions: &[Session]) -> Vec<Candidate> {
 
 /// Returns the only thread of these sessions that matches the text. An unreadable session does not hide the others; its
 /// error is returned if no other session has a match.
-async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, sessions: &[String]) -> Result<String> {
+async fn thread_among(
+    supervisor: &mut Supervisor,
+    kind: ObjectKind,
+    text: &str,
+    sessions: &[String],
+) -> Result<String> {
     let mut candidates = Vec::new();
     let mut unread = None;
     for session in sessions {
@@ -330,8 +328,8 @@ async fn thread_among(supervisor: &mut Supervisor, thing: Thing, text: &str, ses
         }
     }
     match unread {
-        Some(error) if !candidates.iter().any(|candidate| candidate.is_meant_by(text)) => Err(error),
-        _ => pick(thing, text, candidates),
+        Some(error) if !candidates.iter().any(|candidate| candidate.is_match(text)) => Err(error),
+        _ => pick(kind, text, candidates),
     }
 }
 
@@ -372,18 +370,18 @@ mod tests {
     }
 
     #[test]
-    fn unique_part_of_an_id_is_enough() {
+    fn unique_part_of_id_selects_object() {
         let id = "01939c5a-0000-7000-8000-00000000aa01";
         assert_eq!(short(id), "0000aa01");
         for text in [short(id), "00AA01", "01939c5a", "Scout"] {
-            assert_eq!(pick(Thing::Thread, text, candidates()).unwrap(), id, "{text}");
+            assert_eq!(pick(ObjectKind::Thread, text, candidates()).unwrap(), id, "{text}");
         }
-        let last = pick(Thing::Thread, LAST, candidates()).unwrap();
+        let last = pick(ObjectKind::Thread, LAST, candidates()).unwrap();
         assert_eq!(last, "01939c5c-0000-7000-8000-0000000000ff");
     }
 
     #[test]
-    fn alias_names_its_latest_thread() {
+    fn alias_refers_to_its_latest_thread() {
         let thread = |id: &str, alias: &str| Thread {
             thread_id: id.to_owned(),
             alias: alias.to_owned(),
@@ -395,9 +393,9 @@ mod tests {
             thread("present", "scout"),
         ];
         let found = of_session(threads);
-        assert_eq!(pick(Thing::Thread, "scout", found.clone()).unwrap(), "present");
+        assert_eq!(pick(ObjectKind::Thread, "scout", found.clone()).unwrap(), "present");
         assert_eq!(
-            pick(Thing::Thread, "denied", found).unwrap(),
+            pick(ObjectKind::Thread, "denied", found).unwrap(),
             "denied",
             "in their order, with their ids"
         );
@@ -405,19 +403,19 @@ mod tests {
 
     #[test]
     fn unknown_and_ambiguous_ids_suggest_candidates() {
-        let error = |thing, text| pick(thing, text, candidates()).unwrap_err();
-        let short = error(Thing::Thread, "ff");
+        let error = |kind, text| pick(kind, text, candidates()).unwrap_err();
+        let short = error(ObjectKind::Thread, "ff");
         assert!(short.remedy().unwrap().contains("at least 4 characters"), "{short:?}");
-        let unknown = error(Thing::Thread, "beef");
+        let unknown = error(ObjectKind::Thread, "beef");
         assert_eq!((unknown.message(), unknown.code()), ("unknown thread \"beef\"", 4));
-        let misspelt = error(Thing::Thread, "scuot");
+        let misspelt = error(ObjectKind::Thread, "scuot");
         assert!(
             misspelt.remedy().unwrap().contains("did you mean \"scout\"?"),
             "{misspelt:?}"
         );
-        let approval = error(Thing::Approval, "beef");
+        let approval = error(ObjectKind::Approval, "beef");
         assert!(approval.remedy().unwrap().contains("troupe approvals"), "{approval:?}");
-        let ambiguous = error(Thing::Thread, "01939c5");
+        let ambiguous = error(ObjectKind::Thread, "01939c5");
         assert!(
             ambiguous
                 .message()
@@ -425,11 +423,11 @@ mod tests {
             "{ambiguous:?}"
         );
         assert_eq!(ambiguous.code(), 2);
-        assert_eq!(pick(Thing::Session, LAST, Vec::new()).unwrap_err().code(), 4);
+        assert_eq!(pick(ObjectKind::Session, LAST, Vec::new()).unwrap_err().code(), 4);
     }
 
     #[test]
-    fn current_session_is_of_the_nearest_directory() {
+    fn current_session_belongs_to_nearest_directory() {
         let session = |id: &str, cwd: &str| Session {
             session_id: id.to_owned(),
             cwd: cwd.to_owned(),
@@ -449,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ids_of_anything() {
+    fn short_id_of_any_text_is_its_end() {
         assert_eq!(short(""), "");
         assert_eq!(short("abc"), "abc");
         assert_eq!(short("ééééééééé"), "éééé");

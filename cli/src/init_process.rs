@@ -25,7 +25,8 @@ pub(crate) fn is_here() -> bool {
     process::id() == 1
 }
 
-/// Runs this command line as a child until it exits. As process 1, this process takes all remaining processes with it.
+/// Runs this command line as a child until the child exits. When this process then exits as process 1, the kernel kills
+/// all remaining processes of the container.
 ///
 /// # Errors
 ///

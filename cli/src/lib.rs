@@ -136,7 +136,7 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
         return Err(Error::usage("only `troupe lint` writes SARIF").hint("use --output json"));
     }
     if !matches!(cli.command, Command::Export(_))
-        && let Some(error) = commands::export::misplaced(&cli.global.output.format)
+        && let Some(error) = commands::export::check_other_command(&cli.global.output.format)
     {
         return Err(error);
     }
@@ -158,7 +158,7 @@ fn execute(cli: Cli, settings: Settings) -> Result<ExitCode> {
         .build()
         .map_err(|error| Error::failure(format!("cannot start: {error}")))?;
     let done = runtime.block_on(commands::run(command, &context, settings));
-    // Background tasks have nothing left to report.
+    // Does not wait for background tasks, because their results are no longer needed.
     runtime.shutdown_background();
     match done {
         Err(error) if error.kind() == Kind::ClosedPipe => Ok(error.exit_code()),

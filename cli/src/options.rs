@@ -90,7 +90,7 @@ impl ProjectArgs {
 ///
 /// # Errors
 ///
-/// Returns a message without an equals sign or a key.
+/// Returns a message if the equals sign or the key is missing.
 pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -98,7 +98,7 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
     }
 }
 
-/// Changes of a budget. Bounds that are not given stay as they are.
+/// Changes of a budget. Bounds that are not given do not change.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct NewBudget {
@@ -120,7 +120,7 @@ pub(crate) struct NewBudget {
 }
 
 impl NewBudget {
-    /// Returns the present budget with the changes.
+    /// Returns the current budget with the changes.
     pub(crate) fn of(self, present: Option<&Budget>) -> Budget {
         let present = present.copied().filter(|_| !self.unlimited).unwrap_or_default();
         Budget {
@@ -162,7 +162,7 @@ impl SpawnBudget {
     }
 }
 
-/// Returns the budget, or `None` if it has no bound.
+/// Returns the budget, or `None` if the budget has no bound.
 pub(crate) fn bounded(budget: Budget) -> Option<Budget> {
     (budget != Budget::default()).then_some(budget)
 }
@@ -170,7 +170,7 @@ pub(crate) fn bounded(budget: Budget) -> Option<Budget> {
 /// Parses an amount of money such as `2.50` to millionths.
 ///
 /// # Errors
-/// It is not such a number, has more than six decimal places, is 0 or too large.
+/// Returns a message if the text is not such a number, has more than six decimal places, is 0, or is too large.
 pub(crate) fn amount(text: &str) -> std::result::Result<u64, String> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_stay() {
+    fn other_bounds_do_not_change() {
         let first = parse(&["--tokens", "1000", "--time", "90s"]).unwrap().of(None);
         assert_eq!((first.tokens, first.turns), (1000, 0));
         assert_eq!(budget_in_words(Some(&first)), "1000 tokens, 90s in turns");

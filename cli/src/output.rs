@@ -124,7 +124,7 @@ impl OutputArgs {
     }
 }
 
-/// The objects that a result names, as `(kind, id)`.
+/// Returns the objects that a result contains, as `(kind, id)`.
 ///
 /// A result is an object whose fields hold messages or lists of messages. A message of the field `session` or
 /// `sessions` is identified by its `session_id`, or by one of the other known ids.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn results_name_their_objects() {
+    fn result_objects_are_listed_by_kind_and_id() {
         let listed = json!({"sessions": [{"session_id": "s1", "threads": []}, {"session_id": "s2"}]});
         let expected = [("session", "s1"), ("session", "s2")];
         assert_eq!(

@@ -68,8 +68,8 @@ pub(crate) struct PairOptions {
 }
 
 impl PairOptions {
-    /// Returns the configuration of a pair in a temporary directory, which has a `home` and everything else that agents
-    /// may see.
+    /// Returns the configuration of a pair in a temporary directory. The directory contains a `home` and all other
+    /// directories that agents can access.
     pub(crate) fn temporary(directory: &Path, runner: RunnerOptions) -> Self {
         Self {
             registry_listen: "127.0.0.1:0".to_owned(),
@@ -122,7 +122,7 @@ pub(crate) struct Pair {
 /// The tokens of one pair.
 struct Secrets {
     /// Whether a caller from this machine needs a token.
-    asks: bool,
+    requires_token: bool,
     /// The tokens in the data directory. They are valid even if no token is required, because a client that finds the
     /// file sends its token.
     operator: Option<Tokens>,
@@ -132,15 +132,15 @@ struct Secrets {
 
 impl Secrets {
     fn load(options: &PairOptions, directory: &Path) -> Result<Self> {
-        let asks = options.runner.is_some() && !options.trust_loopback;
+        let requires_token = options.runner.is_some() && !options.trust_loopback;
         let path = directory.join(OPERATOR_TOKEN);
-        let operator = if asks {
+        let operator = if requires_token {
             Some(TokenFile::load_or_create(path))
         } else {
             path.exists().then(|| TokenFile::load(path))
         };
         Ok(Self {
-            asks,
+            requires_token,
             operator: operator.transpose().map_err(Error::of)?,
             runner: SecretToken::generate().map_err(Error::of)?,
             service: SecretToken::generate().map_err(Error::of)?,
@@ -149,7 +149,7 @@ impl Secrets {
 
     fn authenticator(&self, insecure: bool) -> Authenticator {
         let base = Authenticator::new()
-            .trust(Trust::of(self.asks, insecure))
+            .trust(Trust::of(self.requires_token, insecure))
             .runner("local", self.runner.clone())
             .service("supervisor", self.service.clone());
         match &self.operator {
@@ -276,7 +276,7 @@ impl Pair {
         self.token_file.as_deref()
     }
 
-    /// Returns the flags with which a command reaches the pair. The other flags are those of `flags`.
+    /// Returns `flags` with the addresses and the data directory of the pair, so that a command connects to the pair.
     pub(crate) fn flags(&self, flags: &Global) -> Global {
         Global {
             context: None,
@@ -306,9 +306,9 @@ impl Pair {
             error = broken_off => Ok(Err(Error::of(error))),
         };
         match ended {
-            Ok(Ok(())) => Error::failure("a part of the pair ended by itself; its log says why"),
+            Ok(Ok(())) => Error::failure("a service or the runner stopped unexpectedly; see the log for the reason"),
             Ok(Err(error)) => error,
-            Err(error) => Error::failure(format!("a part of the pair broke: {error}")),
+            Err(error) => Error::failure(format!("a service or the runner failed: {error}")),
         }
     }
 
@@ -321,26 +321,29 @@ impl Pair {
     /// Returns the first error of a part.
     pub(crate) async fn stop(mut self) -> Result<Ended> {
         self.runner_stop.cancel();
-        let runner = all(&mut self.runner).await;
+        let runner = join_all(&mut self.runner).await;
         self.shutdown.trigger();
         let deadline = self.shutdown.deadline(SERVICE_ENDS_WITHIN);
-        let services = timeout_at(deadline, all(&mut self.services)).await.unwrap_or_else(|_| {
-            // Dropping the services could block for as long as they hang.
-            self.services.detach_all();
-            Err(Error::failure(format!(
-                "a service did not end within {SERVICE_ENDS_WITHIN:?}"
-            )))
-        });
+        let services = timeout_at(deadline, join_all(&mut self.services))
+            .await
+            .unwrap_or_else(|_| {
+                // Dropping the services could block for as long as they hang.
+                self.services.detach_all();
+                Err(Error::failure(format!(
+                    "a service did not stop within {SERVICE_ENDS_WITHIN:?}"
+                )))
+            });
         program::farewell(self.admin, self.telemetry).await;
         services.and(runner)
     }
 }
 
 /// Waits for all tasks. Returns the first error or the last value.
-async fn all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
+async fn join_all<T: Default + 'static>(tasks: &mut JoinSet<Result<T>>) -> Result<T> {
     let mut first = Ok(T::default());
     while let Some(ended) = tasks.join_next().await {
-        let ended = ended.unwrap_or_else(|error| Err(Error::failure(format!("a part of the pair broke: {error}"))));
+        let ended =
+            ended.unwrap_or_else(|error| Err(Error::failure(format!("a service or the runner failed: {error}"))));
         first = first.and(ended);
     }
     first

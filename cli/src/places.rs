@@ -54,7 +54,7 @@ pub(crate) fn home(given: Option<PathBuf>) -> Result<PathBuf> {
     }
     env::current_dir()
         .map(|here| here.join(home))
-        .map_err(|error| Error::failure(format!("cannot tell the current directory: {error}")))
+        .map_err(|error| Error::failure(format!("cannot determine the current directory: {error}")))
 }
 
 #[cfg(test)]

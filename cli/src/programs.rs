@@ -36,7 +36,7 @@ pub(crate) enum Choice {
     File(PathBuf),
 }
 
-/// Where threads work.
+/// The worktrees of threads.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorktreeArgs {
     /// Run each thread that may write in its own git worktree; WHEN to remove it with its thread: unchanged (if it has
@@ -171,8 +171,8 @@ pub(crate) fn only(programs: Programs, name: &str) -> Result<Programs> {
         .into_iter()
         .find(|program| program_check::name(program) == name);
     let Some(mut program) = found else {
-        return Err(Error::usage(format!("no program is called {name:?}")).hint(format!(
-            "the programs are {}; --programs names others",
+        return Err(Error::usage(format!("unknown program {name:?}")).hint(format!(
+            "the programs are {}; --programs selects others",
             names.join(", ")
         )));
     };
@@ -222,13 +222,14 @@ pub(crate) fn report_lines(report: &ProgramReport) -> Vec<String> {
     std::iter::once(first).chain(warnings).collect()
 }
 
-/// Uses one program and its default model for every built-in role, because a new user has no more than that.
+/// Returns one program that runs every built-in role with its default model, because a new user has not configured
+/// other models.
 fn for_every_role(kind: ProgramKind) -> Result<Programs> {
     let program = Program::any(kind).with_default_model();
     Ok(program.map_err(Error::of)?.into())
 }
 
-/// Returns the directory of a person's login, if it exists.
+/// Returns the file with the user's login at this path below the home directory, if the file exists.
 fn login(below_home: &str) -> Option<PathBuf> {
     let path = paths::default_home().ok()?.join(below_home);
     path.is_file().then_some(path)
@@ -252,9 +253,9 @@ pub(crate) fn state_in(data_dir: &Path) -> PathBuf {
     data_dir.join("runner")
 }
 
-/// Returns this program.
+/// Returns the path of this program.
 pub(crate) fn own() -> Result<PathBuf> {
-    env::current_exe().map_err(|error| Error::failure(format!("cannot tell where this program lies: {error}")))
+    env::current_exe().map_err(|error| Error::failure(format!("cannot determine the path of this program: {error}")))
 }
 
 #[cfg(test)]
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_a_name_or_a_file() {
+    fn choice_is_program_name_or_file() {
         for text in ["sample", "codex", "claude", "opencode", "gemini", "./runner.yaml"] {
             let choice: Choice = text.parse().unwrap();
             assert_eq!(choice.to_string(), text);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_commands() {
+    fn rpc_names_in_messages_become_commands() {
         assert_eq!(
             name_commands("close it with CloseSession first (CloseSessions)"),
             "close it with `troupe session close` first (CloseSessions)"

@@ -39,7 +39,7 @@ pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Soft hyphen, Arabic letter mark, left-to-right and right-to-left marks: they change what is seen.
+            // Soft hyphen, Arabic letter mark, left-to-right and right-to-left marks: they change the displayed text.
             '\u{ad}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
             // Zero-width space; the joiners after it are part of scripts and emoji and stay.
             | '\u{200b}'
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn block_keeps_its_lines() {
+    fn block_keeps_line_breaks() {
         assert_eq!(block("one\r\n\ttwo\u{1b}[31m\n"), "one\n two[31m\n");
     }
 }

@@ -40,13 +40,16 @@ pub(crate) fn list_interrupted(context: &Context, runner: &Ended) {
     }
 }
 
-/// Waits for an orderly shutdown, unless another SIGINT or SIGTERM interrupts it.
+/// Waits for an orderly shutdown, unless another SIGINT or SIGTERM interrupts the wait.
 ///
 /// # Errors
 ///
 /// Returns the error of the shutdown, or an error after a second signal. In the latter case, the process has to exit
 /// with everything that it started.
-pub(crate) async fn unless_asked_again<T>(signals: &mut Signals, ending: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn until_done_or_second_signal<T>(
+    signals: &mut Signals,
+    ending: impl Future<Output = Result<T>>,
+) -> Result<T> {
     tokio::select! {
         ended = ending => ended,
         () = signals.next() => Err(Error::failure("stopped at the second signal")),

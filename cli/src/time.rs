@@ -48,7 +48,7 @@ fn in_one_unit(span: Duration) -> String {
     }
 }
 
-/// Formats the duration of a short work: `120ms`, `2.5s`, `3m`.
+/// Formats the duration of a short operation: `120ms`, `2.5s`, `3m`.
 pub(crate) fn elapsed(span: prost_types::Duration) -> String {
     let span = Duration::try_from(span).unwrap_or_default();
     match span.as_millis() {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn age_is_in_its_largest_unit() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(200_000);
         let at = |seconds| Some(Timestamp { seconds, nanos: 0 });
         for (seconds, expected) in [
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_utc() {
+    fn clock_shows_utc() {
         assert_eq!(
             clock(Some(&Timestamp {
                 seconds: 3_661,

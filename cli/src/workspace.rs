@@ -1,6 +1,6 @@
-//! The templates around a working directory, for a registry without access to this disk. They are collected like a
-//! local registry would read them, identified by a digest of their content, and uploaded if the registry does not have
-//! them.
+//! The templates around a working directory, for a registry without access to this disk. The templates are collected
+//! as a local registry would read them, identified by a digest of their content, and uploaded if the registry does not
+//! have them.
 
 use std::{
     fs,

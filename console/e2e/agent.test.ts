@@ -1,4 +1,5 @@
-// A real agent program in the page. Its provider is scripted: the array in a prompt has the answers of the model.
+// A real agent program in the page. A stand-in for its provider is scripted: the array in a prompt contains the answers
+// of the model.
 
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -20,7 +21,8 @@ test("Codex is supervised in the page", async ({ page, world }) => {
   await writeFile(join(roles, "coder.md"), "---\ndescription: Writes code\nmodel: gpt-5.5\n---\nDo as you are told.\n");
   const command = "echo made in the page | tee made.txt";
   const task = script({ text: "**First** a file.", tool: "exec_command", args: { cmd: command } }, { text: "It is in `made.txt`." });
-  // The default label is a part of the task, and the prompt has the label: the stand-in would read half a script.
+  // With a label of its own, because the default label is a part of the task and appears in the prompt: the stand-in
+  // would find an incomplete script.
   const options = ["--alias", "codex", "--label", "Makes a file", "--approve-tool", "exec_command"];
   const { session, thread } = await world.spawn("coder", `Make it. ${task}`, ...options);
 
@@ -41,7 +43,7 @@ test("Codex is supervised in the page", async ({ page, world }) => {
   await expect(call).toContainText("allowed by an operator");
   await call.locator("summary").click();
   await expect(call.locator("pre").last()).toContainText("made in the page");
-  // The stand-in reads 1,000 and then 1,100 tokens, and writes 20 with each answer.
+  // The stand-in reports 1,000 and then 1,100 read tokens, and 20 written tokens with each answer.
   await expect(page.getByText("2k tokens").last()).toBeVisible();
   await expect(page.getByText("cost 0.0046", { exact: true })).toBeVisible();
   await inspect(page, "codex");

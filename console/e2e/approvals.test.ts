@@ -23,7 +23,7 @@ test("approval is granted and denied in place", async ({ page, world }) => {
 
   const second = page.getByRole("article").filter({ hasText: "b.md" });
   await second.getByRole("textbox").fill("not in this session");
-  // A click right after a decision may be the second one of a double click, so it does nothing.
+  // A click right after a decision may be the second click of a double click, so the button does nothing.
   await expect(async () => {
     await second.getByRole("button", { name: "Deny" }).click({ timeout: 500 });
     await expect(second).toHaveCount(0, { timeout: 500 });

@@ -1,4 +1,4 @@
-// Modules as one file for a page. They import the SDK as a program of a user does.
+// Bundles modules into one file for a page. The modules import the SDK like a user's program.
 
 import { isBuiltin } from "node:module";
 import { fileURLToPath } from "node:url";

@@ -38,7 +38,7 @@ const TASK = [
   `say: ${TEXT}`,
 ].map((line) => (typeof line === "string" ? line : JSON.stringify(line)));
 
-/** Returns what an agent's text has become other than text. */
+/** Returns the elements and texts that show that an agent's text was not treated as plain text. */
 async function findings(page: Page): Promise<string[]> {
   return page.evaluate(() => {
     const unsafe = /[\u001b\u202e\u2066]/;
@@ -66,7 +66,7 @@ test("text of agents stays text in every view", async ({ page, world, origin, ex
   await page.goto(`${home}/groups`);
   const group = (await page.getByRole("link", { name: MARK }).getAttribute("href")) ?? "";
   const tabs = ["transcript", "info", "prompt", "mail", "files"].map((tab) => `${home}?thread=${thread}&tab=${tab}`);
-  /** The addresses of each view, and whether it shows text of agents. */
+  /** The addresses of each view, and whether the view shows text of agents. */
   const views: Record<string, { addresses: string[]; hasText: boolean }> = {
     Audit: { addresses: [`${home}/audit`], hasText: true },
     GroupItems: { addresses: [group], hasText: true },

@@ -4,11 +4,11 @@ import { serve } from "./served";
 import { expect, test } from "./test";
 
 interface Measured extends Window {
-  /** The longest event of each interaction, by its id. */
+  /** The duration of the longest event of each interaction, by the id of the interaction. */
   interactions: Map<number, number>;
 }
 
-/** Collects the times of interactions in the page. */
+/** Records the durations of interactions in the page. */
 async function observe(page: Page): Promise<void> {
   await page.addInitScript(() => {
     const measured = globalThis as unknown as Measured;
@@ -23,7 +23,7 @@ async function observe(page: Page): Promise<void> {
   });
 }
 
-/** Returns the milliseconds from the start of the navigation until an element exists, measured in the page. */
+/** Returns the time from the start of the navigation until an element exists, measured in the page, in milliseconds. */
 async function opened(page: Page, path: string, selector: string): Promise<number> {
   const script = await page.addInitScript((wanted) => {
     new MutationObserver((_, observer) => {
@@ -58,7 +58,7 @@ async function interact(page: Page, actions: readonly (() => Promise<void>)[]): 
   await page.evaluate(() => (globalThis as unknown as Measured).interactions.clear());
   for (const action of actions) await action();
   const slow = await page.evaluate(async () => {
-    // The browser reports an event after it has drawn its result.
+    // The browser reports the event only after it has drawn the result.
     await new Promise(requestAnimationFrame);
     await new Promise((resolve) => setTimeout(resolve, 50));
     return [...(globalThis as unknown as Measured).interactions.values()];
@@ -81,7 +81,7 @@ async function check(page: Page, view: string, first: number, times: number[]): 
   const p95 = sorted[Math.floor(sorted.length * 0.95)] ?? Infinity;
   console.log(`${view}: first content ${first.toFixed(0)} ms, interaction p95 ${p95.toFixed(0)} ms, heap ${heap.toFixed(0)} MiB`);
   expect(heap).toBeLessThan(200);
-  // Times are checked on a machine that does nothing else.
+  // Times are checked only on request, because the machine must do nothing else.
   if (!process.env["TROUPE_CONSOLE_TIMES"]) return;
   expect(first).toBeLessThan(1_000);
   expect(p95).toBeLessThan(100);

@@ -97,7 +97,7 @@ test.describe("login", () => {
     const row = page.getByRole("row").filter({ hasText: "patient" });
     const code = page.getByLabel("Link or code");
 
-    // The stream ends at once, as at the end of the login's time.
+    // The logout ends the stream at once, like an expired login.
     const endLogin = async () => {
       await expect(row).toBeVisible();
       await page.request.post(`${console.origin}/logout`, { headers: { origin: console.origin } });
@@ -121,7 +121,7 @@ test.describe("login", () => {
     await expect(page).toHaveURL(address);
     await expect(row).toBeVisible();
 
-    // A call finds the end of the login before the stream does.
+    // Here, a call fails because of the ended login before the stream does.
     await context.clearCookies();
     await page.getByRole("button", { name: "Pause" }).click();
     await expect(code).toBeVisible();

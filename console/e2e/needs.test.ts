@@ -82,7 +82,7 @@ test("thread is supervised on a phone", async ({ page, world }) => {
   await expect(page.getByRole("treegrid")).toBeHidden();
   await page.getByRole("button", { name: "Interrupt" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Interrupt" }).click();
-  // The hidden tree has the text too.
+  // Searched in the thread's region, because the hidden tree contains the text too.
   await expect(page.getByRole("region", { name: "Thread orchestrator" }).getByText("INTERRUPTED", { exact: true })).toBeVisible();
   await page.getByRole("link", { name: "Close the details" }).click();
   await page.getByRole("row").filter({ hasText: "writer" }).click();

@@ -1,4 +1,4 @@
-// Writes the pictures of docs/console.md. Ids and times differ from run to run; nothing else does.
+// Writes the pictures of docs/console.md. Only ids and times differ from run to run.
 
 import { mkdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -36,7 +36,7 @@ test("session is printed with all threads and its open transcript", async ({ pag
       .map((element) => element.outerHTML.slice(0, 200)),
   );
   expect(cut).toEqual([]);
-  // The width of a page of A4 without its margins.
+  // The width of an A4 page without margins.
   await page.setViewportSize({ width: 717, height: 1040 });
   await page.screenshot({ path: "results/screens/session-print.png" });
   await world.run("session", "close", session);

@@ -1,4 +1,4 @@
-// What `troupe up` gets so that threads run other programs than the sample agent.
+// Settings of `troupe up` with which threads run other programs than the sample agent.
 
 import { spawn } from "node:child_process";
 import { access, writeFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 
 import { appeared, end, type Setup } from "./world";
 
-/** Threads run the scripted agent, with the lines of its scripts by task. */
+/** Returns a setup in which threads run the scripted agent. `scripts` has the agent's output lines by task. */
 export function scriptedAgent(scripts: Readonly<Record<string, readonly string[]>> = {}): (directory: string) => Promise<Setup> {
   const program = fileURLToPath(new URL("scripted_agent.mjs", import.meta.url));
   return async (directory) => {
@@ -19,7 +19,7 @@ export function scriptedAgent(scripts: Readonly<Record<string, readonly string[]
   };
 }
 
-/** Threads run Codex, whose provider is the stand-in of `tests/agents`. */
+/** Returns a setup in which threads run Codex with the stand-in of `tests/agents` as its provider. */
 export async function codex(directory: string): Promise<Setup> {
   const tools = process.env["TROUPE_TOOLS"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "troupe-tools");
   const command = join(tools, "agents/bin/codex");
@@ -43,7 +43,7 @@ export async function codex(directory: string): Promise<Setup> {
   return { options, stop: () => end(standIn, "SIGTERM") };
 }
 
-/** Writes the files of `--programs` and `--prices`, and returns the options. JSON is YAML. */
+/** Writes the files of `--programs` and `--prices` as JSON, which is also YAML. Returns the options. */
 async function programs(directory: string, list: readonly object[]): Promise<string[]> {
   const [file, prices] = [join(directory, "runner.yaml"), join(directory, "prices.yaml")];
   await writeFile(file, JSON.stringify({ programs: list }));

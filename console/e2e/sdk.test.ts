@@ -47,7 +47,7 @@ test("page spawns, follows and decides with the SDK", async ({ page, world, orig
       if (event.kind === "approvalRequested") decision = (await event.grant("ok")).proto.reason;
       if (event.kind === "sessionClosed") end = event.kind;
       if (event.kind !== "turnEnded") continue;
-      // Another object closes the session, so that the stream ends with its last event.
+      // Another `Session` object closes the session, so that the stream ends with its last event.
       await (await client.getSession(session.id)).close();
     }
     const { kind } = await thread.result().catch((error: Sdk.AgentError) => error.result);

@@ -1,4 +1,4 @@
-// A session that is larger than one which a test could run: a server in front of a console answers the calls about it.
+// A session that is too large to run in a test: a server in front of a console answers the calls about this session.
 
 import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
@@ -14,7 +14,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const CHANGE_MS = 50;
 
 export interface Served {
-  /** The page of the session. */
+  /** The URL of the session's page. */
   readonly address: string;
   readonly threads: number;
   readonly close: () => void;
@@ -31,7 +31,7 @@ async function bundled(): Promise<typeof Snapshot> {
   return (await import(`${outDir}/snapshot.js`)) as typeof Snapshot;
 }
 
-/** Serves the page of the console at `origin` with the session of the snapshot, which changes all the time. */
+/** Serves the page of the console at `origin` with the session of `snapshot.ts`, which changes all the time. */
 export async function serve(origin: string): Promise<Served> {
   const { answer, changes, watched, SESSION, THREADS } = await bundled();
   const grpc = { "content-type": "application/grpc-web+proto" };

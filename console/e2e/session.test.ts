@@ -93,7 +93,7 @@ test("thread is sent input, interrupted, closed and reopened", async ({ page, wo
   await expect(page.getByText("paused", { exact: true })).toBeVisible();
   await page.keyboard.press("s");
   await page.getByRole("textbox", { name: "Input" }).fill("say: no");
-  // The dialog is closed before its call fails.
+  // The call is delayed, so that the dialog is closed before the call fails.
   await page.route(
     /\/SendInput$/,
     async (route) => {

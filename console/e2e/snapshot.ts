@@ -1,5 +1,5 @@
-// Responses about a session with many threads and events, each made when it is asked for. It is bundled, because it
-// needs the generated messages.
+// Responses about a session with many threads and events. Each response is built on request. The module is bundled
+// before it is loaded, because it imports the generated messages.
 
 import { create, fromBinary, toBinary, type DescMessage, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
 
@@ -29,7 +29,7 @@ const START = 1_700_000_000;
 
 type EventKind = NonNullable<MessageInitShape<typeof EventSchema>["kind"]>;
 
-/** Returns data with the prefix of a message, or of trailers. */
+/** Returns a frame of gRPC-web: a message, or trailers, with its prefix. */
 function frame(flag: number, data: Uint8Array): Buffer {
   const head = Buffer.alloc(5);
   head[0] = flag;
@@ -59,7 +59,7 @@ export function changes(part: number): Buffer {
   return Buffer.concat(messages.map((message) => frame(0, toBinary(WatchResponseSchema, message))));
 }
 
-/** Returns the body of the response to a call of the supervisor. Undefined: the test has none. */
+/** Returns the body of the response to a call of the supervisor. Undefined if this module has no response. */
 export function answer(method: string, request: Buffer): Buffer | undefined {
   const message = request.subarray(5);
   switch (method) {

@@ -1,5 +1,5 @@
-// The test function of all tests. A console error, a violation of the content security policy or an exception of the page
-// fails the test.
+// The test function of all tests. A console error, a violation of the content security policy or an exception of the
+// page fails the test.
 
 import { AxeBuilder } from "@axe-core/playwright";
 import { test as base, expect, type BrowserContextOptions, type Page } from "@playwright/test";
@@ -14,7 +14,7 @@ const WIDTHS = [390, 1280, 1920];
 type StorageState = Exclude<BrowserContextOptions["storageState"], string | undefined>;
 
 interface Fixtures {
-  /** Texts of console errors that the test expects. */
+  /** Patterns of console errors that the test expects. */
   readonly expectedErrors: RegExp[];
   readonly origin: string;
 }
@@ -71,7 +71,7 @@ export const test = base.extend<Fixtures, WorkerFixtures>({
 
 export { expect, type Page };
 
-/** Returns the test function of a file whose tests have a pair of their own. */
+/** Returns the test function for a file whose tests use a separate pair. */
 export function testWith(setUp: (directory: string) => Promise<Setup>) {
   return test.extend<object, Pick<WorkerFixtures, "world">>({
     world: [
@@ -85,7 +85,7 @@ export function testWith(setUp: (directory: string) => Promise<Setup>) {
   });
 }
 
-/** Checks the page against WCAG 2.2 AA, at each width, and takes a screenshot of each. */
+/** Checks the page against WCAG 2.2 AA and takes a screenshot, at each width. */
 export async function inspect(page: Page, name: string): Promise<void> {
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });

@@ -158,7 +158,7 @@ test("keys are listed and can be switched off", async ({ page }) => {
   await expect(page.getByRole("heading", { name: "Needs you" })).toBeVisible();
 });
 
-test("unknown addresses say so", async ({ page, expectedErrors }) => {
+test("unknown addresses show an error page", async ({ page, expectedErrors }) => {
   expectedErrors.push(/status of 404/);
   await page.goto("/nowhere");
   await expect(page.getByRole("heading", { name: "Not found" })).toBeVisible();

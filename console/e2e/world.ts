@@ -1,4 +1,4 @@
-// A pair of services, by default with the sample agent, which calls no model, and consoles of it.
+// A pair of services with its consoles. By default, the sample agent runs the threads; it calls no model.
 
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { on, once } from "node:events";
@@ -20,10 +20,10 @@ interface Addresses {
 }
 
 export interface Console {
-  /** The link that logs in once. */
+  /** The one-time login link. */
   readonly link: string;
   readonly origin: string;
-  /** Returns the next link, which the console prints when an old one is opened. */
+  /** Returns the next login link, which the console prints when an old link is opened. */
   readonly nextLink: () => Promise<string>;
   readonly stop: () => Promise<void>;
 }
@@ -33,7 +33,7 @@ export interface Spawned {
   readonly thread: string;
 }
 
-/** What a pair gets in addition. */
+/** Additional settings of a pair. */
 export interface Setup {
   /** Options of `troupe up`. */
   readonly options: readonly string[];
@@ -46,7 +46,7 @@ export function toolCall(name: string, args: Record<string, unknown>): string {
 }
 
 export class World {
-  /** A directory that sessions may use. */
+  /** A project directory for sessions. */
   readonly project: string;
   readonly #directory: string;
   #addresses: Addresses;
@@ -68,7 +68,7 @@ export class World {
     return world;
   }
 
-  /** Starts the services. After a stop, they have the same addresses. */
+  /** Starts the services. After a stop, the services start with the same addresses. */
   async startPair(): Promise<void> {
     const ready = join(this.#directory, "ready.json");
     await rm(ready, { force: true });
@@ -81,7 +81,7 @@ export class World {
     this.#addresses = JSON.parse(await appeared(ready, /}\s*$/)) as Addresses;
   }
 
-  /** Kills the services as a crash would. */
+  /** Kills the services, to simulate a crash. */
   async killPair(): Promise<void> {
     await end(this.#pair, "SIGKILL");
   }
@@ -92,7 +92,7 @@ export class World {
     await rm(this.#directory, { recursive: true, force: true });
   }
 
-  /** Runs a command and returns its result. */
+  /** Runs a command and returns its JSON output. */
   async run<T = unknown>(...args: string[]): Promise<T> {
     const { stdout } = await promisify(execFile)(TROUPE, [...args, ...this.#connection(), "--output", "json"], {
       cwd: this.project,
@@ -102,7 +102,7 @@ export class World {
     return JSON.parse(stdout) as T;
   }
 
-  /** Spawns an agent. Without the option `--session`, it is the first one of a new session. */
+  /** Spawns an agent. Without the option `--session`, the agent is the first one of a new session. */
   async spawn(role: string, message: string, ...options: string[]): Promise<Spawned> {
     const answer = await this.run<{ session_id: string; thread: { thread_id: string } }>(
       ...["spawn", role, "--message", message, "--cwd", this.project, ...options],
@@ -110,7 +110,7 @@ export class World {
     return { session: answer.session_id, thread: answer.thread.thread_id };
   }
 
-  /** Starts a console behind a proxy that logs this person in. */
+  /** Starts a console behind a proxy that logs in the person `user`. */
   async consoleFor(user: string, ...options: string[]): Promise<Console> {
     const secret = "proxy-secret-0123456789";
     const file = join(this.#directory, "proxy.token");
@@ -172,7 +172,7 @@ async function listen(server: Server): Promise<number> {
 
 /** Waits until a file exists and its text matches. Returns the text. */
 export async function appeared(path: string, complete: RegExp): Promise<string> {
-  // The watch begins before the first look.
+  // The watch starts before the first read, so that no change is missed.
   const watcher = watch(join(path, ".."));
   const changes = on(watcher, "change", { signal: AbortSignal.timeout(30_000) });
   const read = async () => {

@@ -6,7 +6,8 @@ import App from "./App.svelte";
 import "./app.css";
 import { viewOf } from "./views";
 
-// The view is loaded while the login is read. The page reports a failure when it shows the view.
+// Loads the view while the login is read. A failure is ignored here, because the page reports it when it shows the
+// view.
 viewOf(location.pathname)
   .load()
   .catch(() => undefined);

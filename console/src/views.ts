@@ -1,4 +1,4 @@
-// The views and their addresses. Only the first screen is loaded with the page.
+// The views and their addresses. Only the first view is loaded with the page.
 
 import type { Component } from "svelte";
 

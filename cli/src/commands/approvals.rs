@@ -267,7 +267,7 @@ async fn decide(args: Decision, grant: bool, context: &Context) -> Result<()> {
     let answer = supervisor.resolve_approval(request).await?.into_inner();
     let decided = answer
         .approval
-        .ok_or_else(|| Error::failure("the supervisor answered no approval"))?;
+        .ok_or_else(|| Error::failure("the supervisor returned no approval"))?;
     context.ui.answer(
         || json!({ "approval": json::message(&decided) }),
         || section(&decided, None, SystemTime::now(), context.ui.columns()),
@@ -294,7 +294,7 @@ mod tests {
     use crate::ui;
 
     #[test]
-    fn section_of_a_tool_call_has_all_of_it() {
+    fn approval_section_shows_whole_tool_call() {
         let thread = |id: &str, agent_type: &str, alias: &str| ApprovalThread {
             thread_id: id.to_owned(),
             agent_type: agent_type.to_owned(),

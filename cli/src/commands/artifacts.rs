@@ -61,13 +61,14 @@ struct Scope {
 /// The arguments of `artifacts get`.
 #[derive(Debug, clap::Args)]
 struct GetArgs {
-    /// Artifact: a name, an id, the beginning or the end of one, or the SHA-256 of any content of the session
+    /// Artifact: a name, an id, the beginning or the end of an id (at least 4 characters), or the SHA-256 of any
+    /// content of the session
     #[arg(value_name = "ARTIFACT")]
     artifact: String,
     /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Where to look.
+    /// The artifacts to search.
     #[command(flatten)]
     scope: Scope,
 }
@@ -78,7 +79,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     match args.action {
         Some(Action::Get(args)) => get(&mut supervisor, args).await,
         None => {
-            let (_, artifacts) = found(&mut supervisor, &args.scope).await?;
+            let (_, artifacts) = list_artifacts(&mut supervisor, &args.scope).await?;
             context.ui.table(
                 || json!({ "artifacts": json::list(&artifacts) }),
                 || table(&artifacts, SystemTime::now()),
@@ -88,8 +89,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Returns the session and its artifacts.
-async fn found(supervisor: &mut Supervisor, scope: &Scope) -> Result<(String, Vec<Artifact>)> {
+/// Lists the artifacts of the scope. Returns the id of their session and the artifacts.
+async fn list_artifacts(supervisor: &mut Supervisor, scope: &Scope) -> Result<(String, Vec<Artifact>)> {
     match &scope.thread {
         Some(text) => {
             let thread = ids::thread_in(supervisor, text).await?;
@@ -105,7 +106,7 @@ async fn found(supervisor: &mut Supervisor, scope: &Scope) -> Result<(String, Ve
 }
 
 async fn get(supervisor: &mut Supervisor, args: GetArgs) -> Result<()> {
-    let (session, artifacts) = found(supervisor, &args.scope).await?;
+    let (session, artifacts) = list_artifacts(supervisor, &args.scope).await?;
     let digest = digest(&args.artifact, &artifacts)?;
     let bytes = content::bytes(supervisor, &session, &digest).await?;
     match &args.file {
@@ -119,7 +120,8 @@ async fn get(supervisor: &mut Supervisor, args: GetArgs) -> Result<()> {
     }
 }
 
-/// Returns the digest of the artifact that the text names. The last artifact with a name wins.
+/// Returns the digest of the artifact that the text refers to. If several artifacts match, returns the digest of the
+/// last one.
 fn digest(text: &str, artifacts: &[Artifact]) -> Result<String> {
     let is_meant = |artifact: &&Artifact| {
         artifact.name == text

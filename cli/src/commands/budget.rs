@@ -20,7 +20,7 @@ Examples:
   troupe budget scout --turns 10 --time 30m
   troupe budget 0000aa01 --unlimited
 
-Bounds that are not given stay; --unlimited removes them. The budgets of the ancestors apply too.
+Bounds that are not given do not change; --unlimited removes them. The budgets of the ancestors apply too.
 An agent that was stopped by its budget continues with its next input: `troupe send`.";
 
 /// The arguments of `budget`.

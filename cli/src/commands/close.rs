@@ -37,7 +37,7 @@ pub(crate) struct Args {
     reason: Option<String>,
 }
 
-/// The end of running turns.
+/// How running turns are ended, and whether to wait for the end.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Manner {
     /// Wait until all threads are closed
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             let reason = args.reason.clone().unwrap_or_default();
             close_thread(&mut supervisor, thread, args.manner, reason, context).await
         }
-        (None, None) => Err(Error::usage("name a thread, or a session with --session")),
+        (None, None) => Err(Error::usage("pass a thread, or a session with --session")),
     }
 }
 

@@ -185,7 +185,7 @@ fn context_file() -> Finding {
     }
 }
 
-/// Checks the program that isolates tools of read-only threads.
+/// Checks bubblewrap, the program that isolates the tools of read-only threads.
 fn sandbox() -> Finding {
     const NAME: &str = "bubblewrap";
     if !cfg!(target_os = "linux") {
@@ -202,7 +202,7 @@ fn sandbox() -> Finding {
     }
 }
 
-/// Checks that the registry may read the current directory, and its templates.
+/// Checks that the registry can read the current directory, and reports findings in its templates.
 async fn project(context: &Context) -> Finding {
     const NAME: &str = "project";
     let listed = timeout(TIME_LIMIT * 2, async {
@@ -255,7 +255,7 @@ fn data_dir(context: &Context) -> Finding {
     match free_space(&path) {
         Ok(free) if free < LITTLE_SPACE => {
             let seen = format!("{}, {} MiB free", path.display(), free / (1024 * 1024));
-            Finding::warning(NAME, seen, "make room: a full disk stops every spawn")
+            Finding::warning(NAME, seen, "free disk space: with a full disk, every spawn fails")
         }
         Ok(free) => Finding::good(
             NAME,
@@ -380,7 +380,7 @@ struct Peer {
     name: &'static str,
     /// `None` if the service is of another program, or a proxy removed the header.
     version: Option<String>,
-    /// How far the service's clock is ahead, in seconds.
+    /// The time by which the service's clock is ahead of this machine's clock, in seconds.
     ahead: Option<i64>,
 }
 
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn free_space_is_known() {
+    fn free_space_needs_existing_directory() {
         assert!(free_space(Path::new("/")).is_ok_and(|free| free > 0));
         assert!(free_space(Path::new("/no/such/directory")).is_err());
     }

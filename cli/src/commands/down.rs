@@ -90,7 +90,7 @@ pub(crate) async fn status(_: StatusArgs, context: &Context) -> Result<()> {
     )
 }
 
-/// Returns the number of open sessions, as far as one page lists them.
+/// Returns the number of open sessions on the first page of the list.
 pub(crate) async fn open_sessions(running: &Running, context: &Context) -> Result<usize> {
     let address = Address::parse(Service::Supervisor, &running.supervisor)?;
     let token = context.global.settings().token(address.host())?;

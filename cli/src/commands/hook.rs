@@ -3,8 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 const AFTER_HELP: &str = "\
-It is named by the settings that a runner gives to a program, reads the call from standard input, and writes the
-decision. Every failure is a refusal.";
+A runner names this command in the settings of a program. The command reads the call from standard input and writes the
+decision. If it fails, the call is denied.";
 
 /// The arguments of `hook`.
 #[derive(Debug, clap::Args)]

@@ -27,11 +27,11 @@ The runner starts its programs there:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The socket at which runners order programs
+    /// Socket on which runners request programs
     socket: PathBuf,
 }
 
-/// Starts programs for runners until SIGINT or SIGTERM, and then until its runner has ended.
+/// Starts programs for runners until SIGINT or SIGTERM, and then waits until the connected runner has ended.
 pub(crate) async fn run(args: Args) -> Result<()> {
     pair::init_logging("info")?;
     let mut signals = Signals::listen()?;
@@ -44,12 +44,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             stop.cancel();
             tokio::select! {
                 served = served => served,
-                // The second signal ends it at once.
+                // A second signal ends the launcher at once.
                 () = signals.next() => Ok(()),
             }
         }
     };
-    served.map_err(|error| Error::of(error).context(format!("no socket at {}", args.socket.display())))
+    served.map_err(|error| Error::of(error).context(format!("cannot serve the socket {}", args.socket.display())))
 }
 
 /// The arguments of `launch`.
@@ -72,7 +72,7 @@ pub(crate) struct LaunchArgs {
     program: Vec<OsString>,
 }
 
-/// Has a launcher start a program, and ends as the program does.
+/// Starts a program through a launcher, and exits with the exit code of the program.
 pub(crate) fn launch(args: LaunchArgs) -> ExitCode {
     match launched(args) {
         Ok(status) => ExitCode::from(status),
@@ -90,7 +90,7 @@ fn launched(args: LaunchArgs) -> io::Result<u8> {
         read: args.read,
         write: args.write,
     });
-    // It waits for as long as the program runs, so it has to be small.
+    // This process waits for as long as the program runs, so its runtime has to be small.
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(launcher::run(&args.socket, command, program.collect(), allowed))
 }

@@ -66,7 +66,7 @@ pub(super) fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
     let mut table = Table::new(["MAIL", "AGE", "FROM", "ABOUT", "WHAT"]);
     for mail in mail {
         let (from, about, what) = match &mail.body {
-            Some(Body::Handoff(handoff)) => (handoff.from_thread_id.as_str(), "HANDOFF", handed_over(handoff)),
+            Some(Body::Handoff(handoff)) => (handoff.from_thread_id.as_str(), "HANDOFF", handoff_text(handoff)),
             Some(Body::Settled(child)) => {
                 let status = child.status.as_ref();
                 let kind = status.map(Status::kind).unwrap_or_default();
@@ -92,7 +92,7 @@ pub(super) fn table(mail: &[Mail], now: SystemTime) -> Table<5> {
 }
 
 /// Returns the beginning of a handoff with its sender's annotations.
-fn handed_over(handoff: &Handoff) -> String {
+fn handoff_text(handoff: &Handoff) -> String {
     let ok = match handoff.ok {
         Some(true) => Some("ok".to_owned()),
         Some(false) => Some(format!("not ok {}", handoff.ok_reason)),

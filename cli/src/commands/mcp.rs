@@ -74,12 +74,12 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             to_stop.cancel();
         }
     });
-    let served = Box::pin(serve_as_told(&args, context, stop)).await;
+    let served = Box::pin(serve_arguments(&args, context, stop)).await;
     signalled.abort();
     served
 }
 
-async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
+async fn serve_arguments(args: &Args, context: &Context, stop: CancellationToken) -> Result<()> {
     let address = context.global.settings().address(Service::Supervisor)?;
     if let Some(token) = args.thread_token.as_ref().and_then(GivenToken::expose) {
         return serve_thread(&address, token.to_owned(), args, stop).await;
@@ -87,7 +87,7 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
     let token = context.global.settings().token(address.host())?;
     let mut supervisor = address.channel(&token).await?.supervisor();
     if args.session.is_some() || args.thread.is_some() {
-        let caller = joined(&mut supervisor, &address, &token, args).await?;
+        let caller = caller_of(&mut supervisor, &address, &token, args).await?;
         return serve(&address, caller, stop).await;
     }
     let request = CreateSessionRequest {
@@ -112,13 +112,15 @@ async fn serve_as_told(args: &Args, context: &Context, stop: CancellationToken) 
 
 async fn serve_thread(address: &Address, token: String, args: &Args, stop: CancellationToken) -> Result<()> {
     if args.session.is_some() || args.keep || args.project.is_given() {
-        return Err(Error::usage("a thread's token stands for its thread and session")
-            .hint("leave --session, --cwd, --no-cwd and --keep out, or TROUPE_THREAD_TOKEN"));
+        return Err(
+            Error::usage("a thread's token already determines the thread and the session")
+                .hint("omit --session, --cwd, --no-cwd and --keep, or unset TROUPE_THREAD_TOKEN"),
+        );
     }
     let server = connect(address, Caller::Thread { token }).await?;
     if let Some(thread) = args.thread.as_deref().filter(|thread| *thread != server.thread_id()) {
         return Err(Error::usage(format!(
-            "the token is that of thread {}, not of {thread}",
+            "the token belongs to thread {}, not to {thread}",
             server.thread_id()
         )));
     }
@@ -136,12 +138,12 @@ async fn serve(address: &Address, caller: Caller, stop: CancellationToken) -> Re
 }
 
 fn no_session() -> Error {
-    Error::failure("the supervisor answered no session")
+    Error::failure("the supervisor returned no session")
 }
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
 /// own token is no longer available, so the caller's token is used on behalf of the thread.
-async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
+async fn caller_of(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
         None => None,
@@ -155,7 +157,7 @@ async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, a
             let answer = supervisor.get_thread(Request::new(request)).await?.into_inner();
             let thread = answer
                 .thread
-                .ok_or_else(|| Error::failure("the supervisor answered no thread"))?;
+                .ok_or_else(|| Error::failure("the supervisor returned no thread"))?;
             (thread.session_id, thread.thread_id)
         }
         (None, session) => {
@@ -168,20 +170,21 @@ async fn joined(supervisor: &mut Supervisor, address: &Address, token: &Token, a
         }
     };
     Ok(Caller::Operator {
-        token: accepted(address, token, &session_id).await?,
+        token: accepted_token(address, token, &session_id).await?,
         session_id,
         thread_id,
     })
 }
 
-/// Returns the token for the calls of the tools. A token from the data directory may belong to another service; it is left
-/// out if the supervisor rejects it.
-async fn accepted(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
+/// Returns the token for the calls of the tools. A token from the data directory may belong to another service, so
+/// returns `None` if the supervisor rejects it.
+async fn accepted_token(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
     let text = token.expose().map(str::to_owned);
     let Some(found) = text.as_ref().filter(|_| token.is_found()) else {
         return Ok(text);
     };
-    // A named token is sent in any case.
+    // The probe sends the token like a token from the command line, because the client may leave out a token that it
+    // found in the data directory.
     let mut supervisor = address.channel(&Token::given(found)).await?.supervisor();
     let request = GetSessionRequest {
         session_id: session_id.to_owned(),

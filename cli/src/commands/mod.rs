@@ -159,7 +159,7 @@ pub(crate) enum Command {
     /// Start the programs of a runner in this container
     #[command(hide = true)]
     Launcher(launcher::Args),
-    /// Start a program by a launcher
+    /// Start a program through a launcher
     #[command(hide = true)]
     Launch(launcher::LaunchArgs),
     /// Keep pods for single threads or sessions in a Kubernetes cluster
@@ -199,7 +199,7 @@ pub(crate) const fn connects(command: &Command) -> bool {
 
 /// Runs a command that needs a runtime.
 pub(crate) async fn run(command: Command, context: &Context, settings: Settings) -> Result<()> {
-    // Boxed: each future is as large as all values that its command holds across an await.
+    // Boxed, because each future is as large as all values that its command holds across an await.
     match command {
         Command::Up(args) => Box::pin(up::run(*args, context, settings)).await,
         Command::Demo(args) => Box::pin(demo::run(args, context)).await,

@@ -109,9 +109,9 @@ struct Output<'a> {
     context: &'a Context,
     /// Remaining number of notifications. `None` without a limit.
     left: Option<u64>,
-    /// Where each notification is additionally raised, if anywhere.
+    /// The additional destination of each notification. `None` without one.
     alert: Option<Alert>,
-    /// Whether the terminal raises the notification as well.
+    /// Whether each notification rings the terminal's bell.
     rings: bool,
     /// Whether each line begins with the session.
     names_sessions: bool,
@@ -141,7 +141,7 @@ impl Output<'_> {
             // The terminal has been notified already.
             Some(Alert::Terminal) if self.rings => {}
             Some(alert) => {
-                let urgency = if asks(notification) {
+                let urgency = if needs_action(notification) {
                     Urgency::Critical
                 } else {
                     Urgency::Normal
@@ -177,17 +177,21 @@ fn line(notification: &Notification, names_session: bool) -> Line {
             ),
         )
         .word(style::DIM, ids::short(&notification.thread_id))
-        .word(look(notification), kinds(notification))
+        .word(style_of(notification), kinds(notification))
         .word(style::PLAIN, &notification.text)
 }
 
-/// Returns the style of a notification. Those that need action are highlighted.
-fn look(notification: &Notification) -> Style {
-    if asks(notification) { style::WARN } else { style::NAME }
+/// Returns the style of a notification. Notifications that need action are highlighted.
+fn style_of(notification: &Notification) -> Style {
+    if needs_action(notification) {
+        style::WARN
+    } else {
+        style::NAME
+    }
 }
 
 /// Returns whether a person has to act.
-fn asks(notification: &Notification) -> bool {
+fn needs_action(notification: &Notification) -> bool {
     notification.kinds().any(|kind| match kind {
         NotificationKind::ApprovalRequested
         | NotificationKind::Stalled

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// SandboxClaim for such a pod
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
-    /// Deployment to which the pods belong: they are deleted with it
+    /// Deployment that owns the pods: Kubernetes deletes the pods with it
     #[arg(long, value_name = "NAME")]
     owner: String,
     /// Number of pods that wait for a thread
@@ -68,5 +68,5 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             kept.await
         }
     };
-    kept.map_err(|error| Error::of(error).context("no pods for threads"))
+    kept.map_err(|error| Error::of(error).context("cannot keep pods for threads"))
 }

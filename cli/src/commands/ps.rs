@@ -25,9 +25,9 @@ use crate::{
     ui::{self, Cell, Line, Render, Table, Ui, style},
 };
 
-/// Time after which a watched list shows the present ages again.
+/// Interval at which a watched list updates the ages.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
-/// Changes within this time cause one list.
+/// Time in which changes are collected before the list is written again.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 const AFTER_HELP: &str = "\
@@ -77,7 +77,7 @@ pub(crate) struct Args {
 
 /// The sessions to list.
 struct Selection {
-    /// The id of the only session. `None`: all sessions with the labels.
+    /// The id of the only session to list. `None` selects all sessions with the labels.
     session: Option<String>,
     labels: BTreeMap<String, String>,
     includes_closed: bool,
@@ -95,8 +95,8 @@ impl Selection {
             match listing::threads(supervisor, &session.session_id, self.includes_closed).await {
                 Ok(threads) => listed.sessions.push((session, threads)),
                 Err(error) => {
-                    let doing = format!("the threads of session {}", session.session_id);
-                    listed.unread = listed.unread.or(Some(error.context(doing)));
+                    let failed = format!("cannot read the threads of session {}", session.session_id);
+                    listed.unread = listed.unread.or(Some(error.context(failed)));
                 }
             }
         }
@@ -120,7 +120,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// Sets the latest values of a thread. Returns whether that changes the list.
+    /// Sets the latest values of a thread. Returns whether the list has changed.
     fn add_telemetry(&mut self, telemetry: &Telemetry) -> bool {
         let mut threads = self.sessions.iter_mut().flat_map(|(_, threads)| threads);
         let Some(thread) = threads.find(|thread| thread.thread_id == telemetry.thread_id) else {
@@ -131,7 +131,8 @@ impl Listed {
         *thread != before
     }
 
-    /// Returns the sessions with the threads that the form shows. A session without any is left out by a filter.
+    /// Returns the sessions with the threads that the filter selects. With a filter, sessions without such threads are
+    /// left out.
     fn shown(&self, form: &Form) -> Cow<'_, [(Session, Vec<Thread>)]> {
         if form.filter.is_empty() {
             return Cow::Borrowed(&self.sessions);
@@ -279,7 +280,7 @@ async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, c
                     is_changed |= read.sessions != listed.sessions;
                     listed = read;
                 }
-                // The watch reports the lost connection and lists again after it.
+                // The watch reports the lost connection, and the list is read again once the watch is reconnected.
                 Err(error) if error.kind() == Kind::Unreachable => {}
                 Err(error) => return Err(error),
             }
@@ -350,7 +351,7 @@ fn slots(session: &Session, threads: &[Thread]) -> String {
     format!("{}/{limit} slots", threads.iter().filter(is_active).count())
 }
 
-/// Returns the reasons for which threads of the session are blocked, without duplicates, each with a hint.
+/// Returns the reasons why threads of the session are blocked, without duplicates, each with a hint.
 fn hints_for(session: &Session, threads: &[Thread]) -> BTreeSet<(&'static str, &'static str)> {
     let of_status = threads.iter().filter_map(|thread| {
         let kind = ui::status_of(thread);

@@ -67,7 +67,7 @@ fn fields(quota: &Quota) -> Fields {
         )
 }
 
-/// Formats usage and its bounds: `12k of 500000 tokens, 3 turns`.
+/// Formats the usage with the limits of the budget: `12k of 500000 tokens, 3 turns`.
 fn used(usage: Option<&Usage>, budget: Option<&Budget>) -> String {
     let usage = usage.copied().unwrap_or_default();
     let budget = budget.copied().unwrap_or_default();
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_shows_its_bounds() {
+    fn usage_is_shown_with_budget() {
         let usage = Usage {
             input_tokens: 12_000,
             turns: 3,

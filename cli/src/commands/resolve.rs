@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .await?;
     let resolved = answer
         .resolved
-        .ok_or_else(|| Error::failure("the registry answered nothing"))?;
+        .ok_or_else(|| Error::failure("the registry returned no result"))?;
     context.ui.page(
         || json!({ "resolved": json::message(&resolved) }),
         || text(&resolved, with_prompt, context.ui.columns()),
@@ -133,12 +133,12 @@ pub(super) fn text(resolved: &ResolvedSpawn, with_prompt: bool, columns: usize) 
         persona => format!("{}: {persona}", resolved.agent_type),
     };
     row(&mut table, "role", &role, "request");
-    row(&mut table, "for", &resolved.agent_description, TEMPLATE);
+    row(&mut table, "description", &resolved.agent_description, TEMPLATE);
     let origin = |field: &str| match resolved.get_origins(field) {
         Some(origin) => names::value_origin(origin).to_ascii_lowercase(),
         None => String::new(),
     };
-    // A value that no layer sets is left to the runner, so it is listed with that origin.
+    // The runner chooses a value that no layer sets, so the origin of such a value is the runner.
     for (field, value) in [
         ("model", resolved.model.as_str()),
         ("reasoning_effort", resolved.reasoning_effort.as_str()),
@@ -198,7 +198,7 @@ fn tools(table: &mut Table<3>, resolved: &ResolvedSpawn) {
         .as_ref()
         .map_or(&[][..], |policy| policy.layers.as_slice());
     if layers.is_empty() {
-        row(table, "tools", "all that the parent grants", "nobody");
+        row(table, "tools", "all tools of the parent", "parent");
     }
     for layer in layers {
         row(table, "tools", &patterns(layer), &layer.origin);

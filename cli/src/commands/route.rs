@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// The task.
     #[command(flatten)]
     text: TextArgs,
-    /// Role that a caller asked for; it wins if it exists
+    /// Role that a caller requested; it takes precedence if it exists
     #[arg(long, value_name = "ROLE", default_value = "", hide_default_value = true)]
     explicit: String,
     /// The project.

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     /// Run one thread, and end when it is closed or placed elsewhere
     #[arg(long, conflicts_with = "capacity")]
     one_thread: bool,
-    /// Run threads of one session, that of the first thread, and end when all of them are closed or placed elsewhere
+    /// Run threads of one session (the session of the first thread), and end when all of them are closed or placed
+    /// elsewhere
     #[arg(long, conflicts_with = "one_thread")]
     one_session: bool,
     /// Directory for temporary directories of threads [default: the system's]
@@ -135,13 +136,13 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         .await
         .map_err(|error| {
             Error::of(error)
-                .context("no admin port")
-                .hint("--admin-listen names another address; without it there is no admin port")
+                .context("cannot start the admin port")
+                .hint("pass another address with --admin-listen, or omit it to run without an admin port")
         })?;
     let ready = config.ready.subscribe();
     let ran = tokio::select! {
-        ran = Box::pin(run_until_told(config, context, signals)) => ran,
-        never = tell(admin.as_mut(), ready, context) => match never {},
+        ran = Box::pin(run_until_signal(config, context, signals)) => ran,
+        never = publish_readiness(admin.as_mut(), ready, context) => match never {},
     };
     program::farewell(admin, telemetry).await;
     ran
@@ -154,7 +155,7 @@ fn report_programs(config: &RunnerConfig, ui: Ui) {
         let Ok(reports) = programs::check(&programs).await else {
             return;
         };
-        // A process has neither a version nor credentials, so only its warnings are reported.
+        // A program of the kind `process` has neither a version nor credentials, so only its warnings are reported.
         let is_worth_it = |report: &ProgramReport| report.tested.is_some() || !report.warnings.is_empty();
         let reports: Vec<ProgramReport> = reports.into_iter().flatten().filter(is_worth_it).collect();
         if !ui.is_text() && !reports.is_empty() {
@@ -171,7 +172,11 @@ fn report_programs(config: &RunnerConfig, ui: Ui) {
 
 /// Publishes the runner's readiness on the admin port. Reports a failure of the port on standard error. Has to be
 /// polled; never returns. The failure does not stop running turns, because the admin port is only for monitoring.
-async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, context: &Context) -> Infallible {
+async fn publish_readiness(
+    admin: Option<&mut Admin>,
+    mut ready: watch::Receiver<bool>,
+    context: &Context,
+) -> Infallible {
     if let Some(admin) = admin {
         let mut was_attached = false;
         loop {
@@ -191,7 +196,7 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
                 error = admin.broken_off() => {
                     let address = admin.address();
                     let error = Error::of(error)
-                        .context(format!("health and metrics are not served at {address} any more"))
+                        .context(format!("health and metrics are no longer served at {address}"))
                         .hint("the runner continues without them; restart it to serve them");
                     context.ui.error(&error);
                     break;
@@ -203,7 +208,7 @@ async fn tell(admin: Option<&mut Admin>, mut ready: watch::Receiver<bool>, conte
 }
 
 /// Returns the token for a long-running process. A token from a file is read again when the file changes.
-fn shown(token: &Token) -> Result<Option<ShownToken>> {
+fn shown_token(token: &Token) -> Result<Option<ShownToken>> {
     match (token.origin(), token.expose()) {
         (Origin::File(path) | Origin::Found(path), _) => ShownToken::load(path.clone()).map(Some).map_err(Error::of),
         (Origin::Given, Some(text)) => text.parse::<ShownToken>().map(Some).map_err(Error::usage),
@@ -228,7 +233,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     let state = args.state.unwrap_or_else(|| programs::state_in(&data_dir));
     let runner_id = args.runner_id.unwrap_or_else(default_runner_id);
     let scratch = args.scratch.unwrap_or_else(|| env::temp_dir().join("troupe-runner"));
-    // Programs have other working directories.
+    // The paths are absolute, because programs run in other working directories.
     let mut config = RunnerConfig::new(runner_id, address.uri().to_string(), programs, absolute(&scratch));
     config.state = absolute(&state);
     // The container of a launcher does not have these files.
@@ -238,7 +243,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     config.worktrees = args.worktrees.worktrees;
     config.hook = programs::hook()?;
     config.tls = context.global.tls.files();
-    config.token = shown(&token)?;
+    config.token = shown_token(&token)?;
     config.labels = args.labels.into_iter().collect::<BTreeMap<_, _>>();
     config.capacity = if args.one_thread { 1 } else { args.capacity };
     config.session_id = args.session;
@@ -247,7 +252,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     Ok(config)
 }
 
-/// Returns the paths to hide from agents. Notes files that cannot be hidden while they are replaced.
+/// Returns the paths to hide from agents. Warns about files that cannot be hidden while they are replaced.
 fn secrets(context: &Context, data_dir: &Path) -> Vec<PathBuf> {
     let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
         .into_iter()
@@ -255,10 +260,10 @@ fn secrets(context: &Context, data_dir: &Path) -> Vec<PathBuf> {
         .map(|path| absolute(path))
         .collect();
     let data_dir = absolute(data_dir);
-    let is_exposed = |path: &&PathBuf| !path.starts_with(&data_dir) && kept_in(path).is_none();
+    let is_exposed = |path: &&PathBuf| !path.starts_with(&data_dir) && secrets_directory(path).is_none();
     for path in secrets.iter().filter(is_exposed) {
         context.ui.note(format!(
-            "agents that run while {} is replaced can read the new one; keep it in a directory of its own",
+            "agents that run while {} is replaced can read the new file; move it into a separate directory",
             path.display()
         ));
     }
@@ -268,13 +273,13 @@ fn secrets(context: &Context, data_dir: &Path) -> Vec<PathBuf> {
 /// Returns the paths to hide from agents: the files that would authenticate an agent as a runner or an operator. For
 /// files that are replaced at run time, only hiding the directory is effective.
 fn hidden(data_dir: PathBuf, secrets: Vec<PathBuf>) -> Vec<PathBuf> {
-    let directories: Vec<PathBuf> = secrets.iter().filter_map(|path| kept_in(path)).collect();
+    let directories: Vec<PathBuf> = secrets.iter().filter_map(|path| secrets_directory(path)).collect();
     [data_dir].into_iter().chain(directories).chain(secrets).collect()
 }
 
 /// Returns the directory of a secret if it contains only secrets: other tokens, and the links through which a kubelet
 /// replaces files. Agents may need the content of any other directory.
-fn kept_in(secret: &Path) -> Option<PathBuf> {
+fn secrets_directory(secret: &Path) -> Option<PathBuf> {
     let directory = secret.parent()?;
     let is_secret = |name: &OsStr| {
         Some(name) == secret.file_name()
@@ -284,15 +289,15 @@ fn kept_in(secret: &Path) -> Option<PathBuf> {
             || name.as_bytes().starts_with(b"..")
     };
     let mut entries = directory.read_dir().ok()?;
-    let is_its_own = entries.all(|entry| entry.is_ok_and(|entry| is_secret(&entry.file_name())));
-    is_its_own.then(|| directory.to_owned())
+    let has_secrets_only = entries.all(|entry| entry.is_ok_and(|entry| is_secret(&entry.file_name())));
+    has_secrets_only.then(|| directory.to_owned())
 }
 
 fn absolute(path: &Path) -> PathBuf {
     path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-async fn run_until_told(config: RunnerConfig, context: &Context, mut signals: Signals) -> Result<()> {
+async fn run_until_signal(config: RunnerConfig, context: &Context, mut signals: Signals) -> Result<()> {
     let drain = config.timing.drain_limit;
     context.ui.note(format!(
         "runner {} for {}; Ctrl-C stops it",
@@ -320,7 +325,7 @@ async fn run_until_told(config: RunnerConfig, context: &Context, mut signals: Si
             context.ui.note(stop::announcement(Some(drain)));
             stop.cancel();
             let stopping = async { Ok(runner.await) };
-            stop::unless_asked_again(&mut signals, stopping).await?
+            stop::until_done_or_second_signal(&mut signals, stopping).await?
         }
     };
     let ended = ran.map_err(Error::of)?;
@@ -328,7 +333,7 @@ async fn run_until_told(config: RunnerConfig, context: &Context, mut signals: Si
     Ok(())
 }
 
-/// Returns the host name: it is stable, so the supervisor recognizes a restarted runner.
+/// Returns the host name, which is stable, so that the supervisor recognizes a restarted runner.
 fn default_runner_id() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "runner".to_owned() } else { name }
@@ -363,20 +368,20 @@ mod tests {
             token_file: Some(path.clone()),
             ..Default::default()
         };
-        let token = shown(&settings.token("127.0.0.1").unwrap()).unwrap().unwrap();
+        let token = shown_token(&settings.token("127.0.0.1").unwrap()).unwrap().unwrap();
         assert_eq!(token.present().expose(), "from-the-file");
         fs::write(&path, "from-the-file-as-it-is-now\n").unwrap();
         assert_eq!(token.present().expose(), "from-the-file-as-it-is-now");
 
-        let given = shown(&Token::given("s3cret")).unwrap().unwrap();
+        let given = shown_token(&Token::given("s3cret")).unwrap().unwrap();
         assert_eq!(given.present().expose(), "s3cret");
-        assert!(shown(&Token::none()).unwrap().is_none());
-        let refused = shown(&Token::given("two s3crets")).unwrap_err();
+        assert!(shown_token(&Token::none()).unwrap().is_none());
+        let refused = shown_token(&Token::given("two s3crets")).unwrap_err();
         assert!(!refused.to_string().contains("s3crets"), "{refused}");
     }
 
     #[test]
-    fn labels_have_a_key() {
+    fn label_without_key_is_rejected() {
         assert_eq!(parse_label("gpu=yes"), Ok(("gpu".to_owned(), "yes".to_owned())));
         assert_eq!(parse_label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert_eq!(parse_label("flag="), Ok(("flag".to_owned(), String::new())));

@@ -94,7 +94,7 @@ pub(crate) enum Action {
         #[arg(value_name = "EDGES", value_parser = choices::edge_management())]
         edges: EdgeManagement,
     },
-    /// Set the budget of a session; bounds that are not given stay
+    /// Set the budget of a session; bounds that are not given do not change
     #[command(after_help = "Example: troupe session budget 0000cc03 --tokens 500000 --turns 100")]
     Budget {
         #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `troupe store`: checks, reads, compacts, copies and restores a data directory without a service, and rotates its keys.
+//! `troupe store`: checks, reads, compacts, copies and restores a data directory without a service, and rotates its
+//! keys.
 
 use std::{
     path::{Path, PathBuf},
@@ -188,7 +189,7 @@ fn parse_kept(text: &str) -> std::result::Result<RetiredKeys, String> {
     kept.ok_or_else(|| format!("expected a number from 0 to {}", RetiredKeys::ALL.get()))
 }
 
-/// Does what is to be done.
+/// Runs the action.
 pub(crate) async fn run(action: Action, context: &Context) -> Result<()> {
     match action {
         Action::Verify => verify(context),
@@ -221,7 +222,7 @@ fn verify(context: &Context) -> Result<()> {
     if report.is_sound() {
         Ok(())
     } else {
-        Err(Error::answered(summary(&report)))
+        Err(Error::reported(summary(&report)))
     }
 }
 
@@ -253,8 +254,8 @@ async fn rotate_keys(keep: RetiredKeys, store: &StoreOptions, context: &Context)
     context.ui.answer(
         || json!({ "keys": keys }),
         || match keys {
-            1 => "a new key; no token from before counts any more".to_owned(),
-            several => format!("a new key; those before that still count: {}", several - 1),
+            1 => "created a new key; all earlier tokens are invalid".to_owned(),
+            several => format!("created a new key; earlier keys that stay valid: {}", several - 1),
         },
     )
 }
@@ -277,7 +278,7 @@ fn how_to_restore(destination: &str, made: Backup) -> String {
     let keys = if made.has_keys {
         "with the keys of threads' tokens"
     } else {
-        "without keys of threads' tokens, which do not exist"
+        "without keys of threads' tokens; the data directory contains no such keys"
     };
     format!(
         "{} {} in {destination}, {keys}\n\
@@ -473,13 +474,13 @@ fn summary(report: &Report) -> String {
     }
     if report.not_kept > 0 {
         text.push_str(&format!(
-            "; {} blocks of prompts are not kept, as `prompt_log` says",
+            "; {} blocks of prompts not stored because of `prompt_log`",
             report.not_kept
         ));
     }
     if report.left_out > 0 {
         text.push_str(&format!(
-            "; {} left out for want of room, as `session_content_bytes` says",
+            "; {} not stored because of `session_content_bytes`",
             count(report.left_out, "content")
         ));
     }
@@ -563,15 +564,15 @@ mod tests {
             format!(
                 "{session}  record 9 does not match its checksum\n\
                  {session}  record 9 does not match its checksum (and 2 more)\n\
-                 ✗ 2 sessions, 1 event, 3 contents, 1.5 MiB; 4 blocks of prompts are not kept, as `prompt_log` says; \
-                 1 content left out for want of room, as `session_content_bytes` says: 2 sessions with problems"
+                 ✗ 2 sessions, 1 event, 3 contents, 1.5 MiB; 4 blocks of prompts not stored because of `prompt_log`; \
+                 1 content not stored because of `session_content_bytes`: 2 sessions with problems"
             )
         );
         assert_eq!(to_json(&report)["faults"][1]["problems"], 3);
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn size_is_in_its_largest_unit() {
         for (bytes, shown) in [
             (0, "0 bytes"),
             (1, "1 byte"),

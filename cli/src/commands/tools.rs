@@ -85,7 +85,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
             )?;
             match answer.allowed {
                 true => Ok(()),
-                false => Err(Error::refused_quietly()),
+                false => Err(Error::reported_refusal()),
             }
         }
         None => {

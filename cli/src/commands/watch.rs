@@ -135,7 +135,7 @@ fn show(response: &WatchThreadsResponse, view: &SessionView, session: Option<&st
                     ui::tree(view.threads(), columns)
                 ))?;
             }
-            // Approvals and groups follow the threads, in the last part or in the parts before it.
+            // Approvals and groups come after the threads: in the last part of the snapshot or in earlier parts.
             snapshot
                 .approvals
                 .iter()

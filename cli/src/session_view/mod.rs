@@ -26,7 +26,7 @@ pub(crate) struct SessionView {
     unclear: Unclear,
 }
 
-/// The parts of a session that events changed in a way that they do not tell.
+/// The parts of a session that must be read again, because events do not contain their new values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unclear {
     /// Threads to read again.
@@ -60,7 +60,7 @@ impl SessionView {
         }
     }
 
-    /// Returns the session, as far as events and snapshots tell.
+    /// Returns the session with the values that events and snapshots contain.
     pub(crate) const fn session(&self) -> Option<&Session> {
         self.session.as_ref()
     }
@@ -121,7 +121,7 @@ impl SessionView {
         self.threads.get(self.place(id)?)
     }
 
-    /// Returns the place of a thread in the spawn order.
+    /// Returns the index of a thread in the spawn order.
     pub(crate) fn place(&self, id: &str) -> Option<usize> {
         self.places.get(id).copied()
     }
@@ -203,9 +203,9 @@ impl SessionView {
         thread.update_time = event.time;
         let is_stalled = |condition: &Condition| condition.kind() == ConditionKind::Stalled;
         let is_unclear = match kind {
-            // Another output ends the condition without an event of its own.
+            // A turn with a different output ends the condition STALLED without a separate event.
             Kind::TurnEnded(_) => thread.conditions.iter().any(is_stalled),
-            // A turn counts if the earlier attempt had begun it.
+            // Only the supervisor knows whether the earlier attempt began a turn, which then counts in the usage.
             Kind::ThreadPlaced(_) => thread.generation != generation,
             Kind::ThreadResumed(_) => true,
             _ => false,
@@ -253,7 +253,7 @@ impl SessionView {
         }
     }
 
-    /// Events tell neither the counts nor the usage of a group.
+    /// Applies an event to its group. Events contain neither the counts nor the usage of a group.
     fn apply_group(&mut self, event: &Event, kind: &Kind) {
         let id = match kind {
             Kind::GroupCreated(created) => {
@@ -329,7 +329,7 @@ fn update_session(session: &mut Session, updated: &SessionUpdated) {
     }
 }
 
-/// Sets the latest values of a thread. Those of an earlier attempt are ignored.
+/// Sets the latest values of a thread. Telemetry of an earlier attempt is ignored.
 pub(crate) fn add_telemetry(thread: &mut Thread, telemetry: &Telemetry) {
     if thread.generation != telemetry.generation {
         return;
@@ -350,7 +350,8 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
     );
     match kind {
         Kind::ThreadAdmitted(_) => {
-            // A settled thread has a next turn: mail woke it, or input waited for the end of its turn.
+            // An admitted thread that was settled begins its next turn: mail woke it, or input had waited for the end
+            // of its turn.
             thread.turn += u32::from(is_settled);
             become_status(thread, event, StatusKind::PendingInit, "", "");
         }
@@ -379,7 +380,7 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
             };
             become_status(thread, event, status, &ended.message, &ended.reason);
             thread.activity.clear();
-            // Turn 0 is the end of a turn that no runner had.
+            // The turn number is 0 if the turn ended before a runner received it.
             thread.turn = match ended.turn {
                 0 => thread.turn.saturating_sub(1),
                 turn => turn,
@@ -422,12 +423,12 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
     }
 }
 
-/// A budget without a bound is no budget.
+/// Returns the budget, or `None` if the budget has no bound.
 fn bounded(budget: Option<Budget>) -> Option<Budget> {
     budget.filter(|budget| *budget != Budget::default())
 }
 
-/// Counts the usage so far as that of earlier attempts.
+/// Starts an attempt: the usage so far becomes the usage of earlier attempts.
 fn begin_attempt(thread: &mut Thread, generation: u32) {
     if thread.generation != generation {
         thread.generation = generation;
@@ -435,7 +436,7 @@ fn begin_attempt(thread: &mut Thread, generation: u32) {
     }
 }
 
-/// Sets the usage of the present attempt. Telemetry may have reported a part of it.
+/// Sets the usage of the current attempt. Telemetry may have reported a part of it before.
 fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
     let earlier = thread.earlier_usage.unwrap_or_default();
     thread.usage = Some(Usage {
@@ -450,7 +451,7 @@ fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
     });
 }
 
-/// Removes the conditions that an event ends without naming them.
+/// Removes the conditions that an event ends implicitly.
 fn end_conditions(thread: &mut Thread, kind: &Kind) {
     let is_active = matches!(ui::status_of(thread), StatusKind::PendingInit | StatusKind::Running);
     thread.conditions.retain(|condition| match condition.kind() {

@@ -1,4 +1,4 @@
-//! A view that begins with a snapshot is equal to the view of the whole log.
+//! Checks that a view that begins with a snapshot is equal to the view of the whole log.
 
 use std::collections::HashMap;
 
@@ -22,10 +22,10 @@ use troupe_tests::{
 use super::SessionView;
 use crate::ui;
 
-/// Random steps of a session. After each step, another watch begins.
+/// Number of random steps in a session. After each step, another watch begins.
 const STEPS: u64 = 60;
 
-/// Ends most turns at once, and holds the others until they are interrupted or closed.
+/// Runs turns: most end at once, the others run until they are interrupted or closed.
 async fn work(mut runner: Runner, seed: u64) {
     let mut rng = Rng::new(seed, "runner");
     let mut held: HashMap<String, Attempt> = HashMap::new();
@@ -65,7 +65,7 @@ async fn work(mut runner: Runner, seed: u64) {
                 continue;
             }
             1 => (TurnOutcome::Errored, "it broke".to_owned()),
-            // Equal outputs in a row are a stall.
+            // Equal outputs of consecutive turns cause the condition STALLED.
             2 | 3 => (TurnOutcome::Completed, "the same".to_owned()),
             _ => (TurnOutcome::Completed, format!("result {}", rng.number())),
         };
@@ -85,7 +85,7 @@ async fn work(mut runner: Runner, seed: u64) {
     }
 }
 
-/// Does something random. A rejected call is no error.
+/// Makes a random call. A rejected call is not an error.
 async fn step(tree: &Tree, rng: &mut Rng) {
     let mut client = tree.client();
     let threads = tree.threads().await;
@@ -171,7 +171,7 @@ async fn step(tree: &Tree, rng: &mut Rng) {
     }
 }
 
-/// Reads a watch up to the event with the number of `head`, once it is known.
+/// Reads a watch up to the event whose number `head` receives, and returns the resulting view.
 async fn view_of(mut client: Supervisor, mut watch: Watch, mut head: Receiver<Option<u64>>) -> SessionView {
     let mut view = SessionView::default();
     loop {
@@ -179,7 +179,8 @@ async fn view_of(mut client: Supervisor, mut watch: Watch, mut head: Receiver<Op
         if is_at_end && view.session().is_some() {
             break;
         }
-        // An unread watch would use up the window of the connection that it shares with the others.
+        // The watch is read all the time, because an unread watch would use up the flow control window of the
+        // connection, which all watches share.
         tokio::select! {
             message = watch.next() => view.apply(&message.unwrap().unwrap()),
             _ = head.changed() => {}
@@ -196,7 +197,7 @@ async fn view_of(mut client: Supervisor, mut watch: Watch, mut head: Receiver<Op
     view
 }
 
-/// Returns the properties of the threads that events tell. The others are read again where they matter.
+/// Returns the threads with only those properties that events contain.
 fn comparable(view: &SessionView) -> Vec<Thread> {
     let threads = view.threads().iter().map(|thread| {
         let mut thread = thread.clone();
@@ -220,7 +221,7 @@ fn comparable(view: &SessionView) -> Vec<Thread> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshot_and_later_events_give_the_state_of_the_whole_log() {
+async fn snapshot_and_later_events_match_whole_log() {
     for seed in 0..3 {
         let pair = Pair::start().await;
         let tree = pair
@@ -253,7 +254,7 @@ async fn snapshot_and_later_events_give_the_state_of_the_whole_log() {
             step(&tree, &mut rng).await;
             later.push(read(watch(None).await));
         }
-        // No further turn begins, so that the head is the end.
+        // In a paused session no further turn begins, so the log ends at the head.
         let mut client = pair.operator();
         let request = UpdateSessionRequest {
             session_id: tree.session.clone(),

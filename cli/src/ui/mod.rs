@@ -211,7 +211,7 @@ impl Ui {
 
     /// Writes an error with its reason and its hint.
     pub(crate) fn error(&self, error: &Error) {
-        if matches!(error.kind(), Kind::ClosedPipe | Kind::Answered | Kind::AnsweredRefusal) {
+        if matches!(error.kind(), Kind::ClosedPipe | Kind::Reported | Kind::ReportedRefusal) {
             return;
         }
         let mut err = anstream::stderr().lock();

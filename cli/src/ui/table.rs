@@ -117,7 +117,7 @@ impl<const N: usize> Table<N> {
                 }
             }
         }
-        // The terminal wraps a line with columns that the user asked for.
+        // Lines with columns that the user selected are not truncated; the terminal wraps them.
         let columns = if may_drop { columns } else { usize::MAX };
         Ok(self.render_columns(&shown, !options.no_headers, columns))
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         assert_eq!(
             plain(&table().render(80)),
             "ID  ROLE      MESSAGE\n1   explorer  found it\n12  演出      evil[2J lines"

@@ -87,7 +87,7 @@ pub(crate) fn cost(usage: &Usage) -> String {
     }
 }
 
-/// Formats the model, the tokens, the cost and the context left of a thread, as far as they are known.
+/// Formats the known values among the model, the tokens, the cost and the remaining context of a thread.
 fn usage(thread: &Thread) -> String {
     let spent = thread.usage.unwrap_or_default();
     let (tokens, cost) = (tokens(&spent), cost(&spent));
@@ -121,7 +121,7 @@ pub(crate) fn status_of(thread: &Thread) -> StatusKind {
         .map_or(StatusKind::Unspecified, |status| status.kind())
 }
 
-/// Describes a thread: its place in the queue, its current activity, its last message or its note.
+/// Describes a thread by its place in the queue, its current activity, its last message or its note.
 pub(crate) fn doing(thread: &Thread) -> String {
     match (status_of(thread), activity(thread)) {
         (StatusKind::Queued, _) => format!("place {} in the queue", thread.queue_position),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn children_hang_below_their_parents() {
+    fn children_are_below_their_parents() {
         let mut explorer = thread("aaaa-00000003", "aaaa-00000002", "explorer", StatusKind::Running, "");
         explorer.agent_name = "fast".to_owned();
         explorer.last_tool = Some(ToolUse {

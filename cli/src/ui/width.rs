@@ -54,19 +54,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_texts_stay() {
+    fn short_text_is_not_truncated() {
         assert_eq!(clip("worker", 6), "worker");
         assert_eq!(clip("", 0), "");
     }
 
     #[test]
-    fn long_texts_end_in_an_ellipsis() {
+    fn long_text_ends_with_ellipsis() {
         assert_eq!(clip("orchestrator", 6), "orche…");
         assert_eq!(clip("orchestrator", 0), "");
     }
 
     #[test]
-    fn wide_characters_take_two_columns() {
+    fn wide_character_takes_two_columns() {
         assert_eq!(of("演出"), 4);
         assert_eq!(clip("演出家", 5), "演出…");
         assert_eq!(clip("演出家", 4), "演…");

@@ -45,7 +45,7 @@ fn rows_become_agents_with_checked_results() {
     let document: Value = serde_json::from_str(&rows[1][6]).unwrap();
     assert_eq!(document["path"], "b, c.rs");
 
-    // The same command shows the results again.
+    // Running the same command again shows the results.
     let again = up.run(&run);
     assert_eq!(again.status.code(), Some(0));
     let error = stderr(&again);

@@ -42,7 +42,7 @@ fn thread_verbs_work_on_aliases() {
 }
 
 #[test]
-fn prompts_tools_and_quota_of_a_thread() {
+fn thread_has_prompts_tools_and_quota() {
     let up = Up::start();
     let (session, thread) = up.complete(&["worker", "First."]);
     up.succeeds(&["send", &thread, "Second."]);
@@ -118,7 +118,7 @@ fn session_takes_all_settings_and_is_pruned() {
 }
 
 #[test]
-fn output_formats_agree() {
+fn output_formats_have_the_same_values() {
     let up = Up::start();
     let (session, thread) = up.complete(&[
         "worker",
@@ -258,11 +258,11 @@ fn watched_list_is_written_again_after_each_change() {
     let (_, other) = up.complete(&["worker", "Rest.", "--alias", "second"]);
     let listed: Value = serde_json::from_str(&of_all.until("\"second\"")).unwrap();
     assert!(listed["sessions"].to_string().contains(&other), "{listed}");
-    // What an agent does is no event, and it is listed again.
+    // The activity of an agent is not an event, but it changes the list.
     up.text(&["send", "second", "hold"]);
     of_all.until("\"holding\"");
     up.text(&["close", "scout", "--wait"]);
-    // The list of one session has no other session, and changes only with its own.
+    // The list of one session contains no other session, and does not change with other sessions.
     let mut listed: Value = serde_json::from_str(&of_one.until("")).unwrap();
     while listed.to_string().contains("scout") {
         listed = serde_json::from_str(&of_one.until("")).unwrap();
@@ -277,7 +277,7 @@ fn watched_list_is_written_again_after_each_change() {
 }
 
 #[test]
-fn watch_of_all_sessions_includes_later_ones() {
+fn watch_of_all_sessions_includes_new_sessions() {
     let up = Up::start();
     let (first, _) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
     let mut all = Watching::start(&up, &["watch", "--all"]);
@@ -289,7 +289,7 @@ fn watch_of_all_sessions_includes_later_ones() {
     up.succeeds(&["close", &thread, "--wait"]);
     let event = all.until("shut down");
     assert!(event.starts_with(&second[second.len() - 8..]), "{event}");
-    // A closed session is not watched any longer, and other sessions still are.
+    // After a session was closed, the other sessions are still watched.
     up.text(&["session", "close", &second, "--wait"]);
     up.text(&["note", "scout", "on hold"]);
     all.until("on hold");
@@ -302,7 +302,7 @@ fn notifications_of_all_sessions_are_shown() {
     let up = Up::start();
     let (first, thread) = up.complete(&["worker", "Rest.", "--alias", "scout"]);
     let client = ["--client-id", "a", "--output", "json", "--count"];
-    // The position of the client is stored, so that the watch of all sessions begins with the second turn.
+    // The service stores the position of the client, so the watch of all sessions starts with the second turn.
     up.succeeds(&[&["notify", &first, "--after", "0"][..], &client[..2], &["--count", "1"]].concat());
     up.succeeds(&["send", "scout", "-m", "Again."]);
     let mut all = Watching::start(&up, &[&["notify", "--all"][..], &client, &["2"]].concat());
@@ -343,7 +343,7 @@ fn context_supplies_the_connection() {
     assert_eq!(chosen.status.code(), Some(0), "{}", stderr(&chosen));
     assert_eq!(run(home, &["context", "delete", "other"]).status.code(), Some(0));
 
-    // Given addresses need no context, so the file may be unreadable.
+    // With the addresses as flags, no context is needed, so a malformed file is ignored.
     fs::write(home.join(".config/troupe/config.yaml"), "contexts: [").unwrap();
     assert_eq!(run(home, &["ps"]).status.code(), Some(2));
     up.text(&["ps"]);

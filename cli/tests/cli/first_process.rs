@@ -62,7 +62,7 @@ fn runner(up: &Up, mark: &str) -> Child {
         .unwrap()
 }
 
-/// Returns the first process for which `is_meant` holds.
+/// Returns the id of the first process for which `is_meant` returns true.
 fn process(is_meant: impl Fn(u32) -> bool) -> Option<u32> {
     let mut ids = fs::read_dir("/proc")
         .unwrap()

@@ -16,7 +16,7 @@ use crate::support::{
     up::{self, NO_RUNNER, Up, fails, stderr, stdout, succeeded},
 };
 
-/// Part of the thread's message, and thus of the log.
+/// A part of the thread's message, by which a test finds the message in the log file.
 const MARK: &str = "quite-unmistakable";
 
 fn run(home: &Path, arguments: &[&str]) -> Output {
@@ -29,7 +29,7 @@ fn json(home: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&output).unwrap()
 }
 
-/// Runs a command that has to fail with this text.
+/// Checks that a command fails with this text.
 #[track_caller]
 fn refused(home: &Path, arguments: &[&str], text: &str) {
     fails(&run(home, arguments), 1, text);
@@ -272,7 +272,7 @@ async fn tokens_of_kept_keys_stay_valid_after_rotation() {
     let newer = pair.open().await;
     pair.up.kill();
 
-    // The newer of two keys is kept.
+    // Of the two earlier keys, the newer one stays valid.
     let rotated = json(pair.home(), &["rotate-keys", "--keep", "1"]);
     assert_eq!(rotated["keys"], Value::from(2));
     pair.start_again(&[]).await;

@@ -1,7 +1,7 @@
 //! Tests of the output on terminals of several widths, and in a pipe.
 //!
-//! The golden files in `transcripts/` hold a session as a user sees it. `TROUPE_WRITE_DOCS=1 cargo test -p troupe-cli
-//! --test cli terminal` writes them again after a change.
+//! The golden files in `transcripts/` contain commands and their output as a user sees them. After a change,
+//! `TROUPE_WRITE_DOCS=1 cargo test -p troupe-cli --test cli terminal` updates the files.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -34,7 +34,7 @@ fn long_text_is_shown_in_the_pager() {
     };
     let whole = stdout(&up.run(&["agents", "show", "reviewer"]));
     let last = whole.lines().rfind(|line| !line.is_empty()).unwrap();
-    // A pager that reads the text and ends once the test opens the pipe.
+    // The pager reads the text, and ends once the test opens the pipe.
     let pipe = up.home.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut screen = page(&format!("sed -n '1s/^/first: /p'; cat {}", pipe.display()), 10);
@@ -46,7 +46,7 @@ fn long_text_is_shown_in_the_pager() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.ends_with("the pager ends"), "{text}");
 
-    // No pager for a text that fits the screen, and none that does not exist or is turned off.
+    // The text is written without a pager if it fits the screen, and if the pager does not exist or is turned off.
     for (pager, rows) in [("false", 500), ("no-such-pager --flag", 10), ("", 10), ("cat", 10)] {
         let (code, text) = page(pager, rows).finish();
         assert_eq!(code, Some(0), "{pager}: {text}");
@@ -54,7 +54,7 @@ fn long_text_is_shown_in_the_pager() {
     }
 }
 
-/// Replaces ids, paths, digests and times, which differ between runs, by texts of the same width.
+/// Replaces ids, paths, digests and times, which differ between runs, with texts of the same width.
 struct Normaliser {
     names: Vec<(String, String)>,
 }
@@ -132,7 +132,7 @@ fn tree(up: &Up) -> Vec<String> {
     let task = "Lead the search.\nhold";
     let (_, lead) = up.json(&["spawn", "orchestrator", "-m", task, "--no-cwd", "--alias", "lead"]);
     let session = id(&lead["session_id"]);
-    // The lead holds: its status, which the prompt of the scout has, and its activity no longer change.
+    // From here on, the lead's activity and its status, which is in the scout's prompt, no longer change.
     Watching::start(up, &["watch", &session, "-o", "json"]).until("\"holding\"");
     let scout = up.run(&[
         "spawn",
@@ -154,10 +154,10 @@ fn tree(up: &Up) -> Vec<String> {
 }
 
 #[test]
-fn session_looks_as_in_the_transcripts() {
+fn session_output_matches_transcripts() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/transcripts");
     for (name, columns) in [("60", Some(60)), ("80", Some(80)), ("200", Some(200)), ("pipe", None)] {
-        // After 10 s, the session's age has two digits and the columns are others.
+        // After 10 s, the session's age has two digits, which changes the widths of the columns.
         let up = Up::start();
         let normaliser = Normaliser::new(up.home.path(), &tree(&up));
         let mut transcript = String::new();

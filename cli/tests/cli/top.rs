@@ -16,7 +16,7 @@ use crate::support::{
 /// Time without a change after which the screen counts as idle.
 const QUIET: Duration = Duration::from_millis(2500);
 
-/// The time for which the supervisor is down.
+/// Time for which the supervisor is down.
 const OUTAGE: Duration = Duration::from_secs(4);
 
 fn top(up: &Up, arguments: &[&str]) -> Command {
@@ -66,12 +66,12 @@ fn keys_act_on_the_selected_thread() {
         screen.press("]", tab);
     }
     screen.until("completed");
-    screen.press(":note % checked\r", "a key returns to the screen");
+    screen.press(":note % checked\r", "press any key to return to the screen");
     assert!(!screen.is_alternate(), "the command has the terminal");
     screen.press("\r", "[events]");
     assert_eq!(thread(&up, &id)["thread_note"], "checked");
     screen.press("b", &format!("budget {id} --tokens"));
-    screen.press("5000\r", "a key returns to the screen");
+    screen.press("5000\r", "press any key to return to the screen");
     screen.press("\r", "budget");
     assert_eq!(thread(&up, &id)["budget"]["tokens"], 5000);
     screen.press("p", "paused");
@@ -140,7 +140,8 @@ fn keys_move_the_selection() {
     screen.until_gone("Previous row");
     screen.keys("\u{1b}");
     screen.until_gone("filter s:running");
-    // In the details, the keys that fold select a tab. `Enter` and `Tab` go there, `Esc` and `Tab` come back.
+    // In the details, the keys that fold rows select a tab instead. `Enter` and `Tab` move the focus to the details,
+    // `Esc` and `Tab` back to the list.
     for (enter, leave) in [("\r", "\u{1b}"), ("\t", "\t")] {
         screen.keys("gjj");
         screen.until_selected("lead");
@@ -148,10 +149,10 @@ fn keys_move_the_selection() {
         screen.press("l", "[info]");
         screen.press("h", "[transcript]");
         screen.keys(leave);
-        // In the details, the row is underlined.
+        // While the details have the focus, the selected row is underlined.
         screen.until_selected("lead");
     }
-    screen.press("o", "a key returns to the screen");
+    screen.press("o", "press any key to return to the screen");
     screen.press("\r", "sessions and threads");
     screen.quit();
 }
@@ -271,7 +272,7 @@ fn resized_screen_is_drawn_completely() {
     for step in 0..60 {
         screen.resize(20 + step * 2, 5 + step / 2);
     }
-    // The last size is the only one with so many rows, so the line of input in the last row is part of its picture.
+    // Only the last size has so many rows, so an input line in the last row shows that this size was drawn.
     let (columns, rows) = (160, 50);
     screen.resize(columns, rows);
     let mut others_after = |keys: &str| {
@@ -296,7 +297,7 @@ fn restarted_supervisor_is_followed_again() {
     screen.until("● worker  scout");
     up.kill();
     screen.until("reconnecting, as of");
-    // Several attempts to connect fail, with growing delays.
+    // During the outage, several attempts to connect fail, with growing delays.
     screen.read_for(OUTAGE);
     up.restart();
     screen.until_gone("reconnecting");
@@ -307,7 +308,7 @@ fn restarted_supervisor_is_followed_again() {
 }
 
 #[test]
-fn one_picture_is_printed_without_a_terminal() {
+fn screen_is_printed_without_a_terminal() {
     let up = Up::start();
     up.spawn(&["worker", "say: done", "--alias", "scout", "--wait"]);
     for arguments in [&[][..], &["--once"], &["--filter", "a:scout"]] {
@@ -348,14 +349,14 @@ fn demo_opens_the_screen() {
     assert!(screen.is_alternate());
     screen.until("reviewer: strict");
     screen.press(":ps\r", "SINCE");
-    screen.until("a key returns to the screen");
+    screen.until("press any key to return to the screen");
     screen.press("\r", "sessions and threads");
     screen.press("q", "The root is closed");
     let (code, text) = screen.finish();
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// A tmux server of its own, which ends with its test.
+/// A separate tmux server, which ends with its test.
 struct Tmux(std::path::PathBuf);
 
 impl Tmux {

@@ -107,9 +107,12 @@ fn runner_fails_if_admin_port_is_in_use() {
     let output = run(home.path(), &["run", "--admin-listen", &address]);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let expected = format!("error: no admin port: cannot listen on {address}: the address is in use");
+    let expected = format!("error: cannot start the admin port: cannot listen on {address}: the address is in use");
     assert!(text.contains(&expected), "{text}");
-    assert!(text.contains("hint: --admin-listen"), "{text}");
+    assert!(
+        text.contains("hint: pass another address with --admin-listen"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn new_role_passes_lint_and_broken_role_fails() {
 }
 
 #[test]
-fn lint_corrects_files_and_says_where_it_looked() {
+fn lint_corrects_files_and_lists_searched_directories() {
     let home = tempfile::tempdir().unwrap();
     let roles = home.path().join("work/.codex/.agents");
     let at = |arguments: &[&str]| {
@@ -232,7 +235,7 @@ fn lint_corrects_files_and_says_where_it_looked() {
     assert_eq!(found.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&file).unwrap(), wrong, "only --fix changes files");
     let found = stdout(&found);
-    // All errors at once, each with its position and its rule.
+    // One run reports all errors, each with its position and its rule.
     for line in [
         "auditor.md:2:1: warning: unknown key \"descripton\" in the frontmatter is ignored [unknown-key]",
         "auditor.md:3:1: error: unknown key \"allow_lst\"",
@@ -243,7 +246,7 @@ fn lint_corrects_files_and_says_where_it_looked() {
         assert!(found.contains(line), "{line}: {found}");
     }
 
-    // A role of another checked project is known, and so is a tool of the user's own program.
+    // Roles of other checked projects and tools of the user's own program are known.
     let other = home.path().join("other/.codex/.agents");
     fs::create_dir_all(&other).unwrap();
     fs::create_dir_all(home.path().join("other/.git")).unwrap();
@@ -361,7 +364,7 @@ fn templates_are_uploaded_to_remote_registry() {
     let spawn = format!("spawn scribe -m Rest. --cwd {cwd} --upload-workspace --wait");
     let spawned = up.succeeds(&words(&spawn));
     assert_eq!(spawned["status"]["kind"], "STATUS_KIND_COMPLETED");
-    // The session has its templates, so later calls need no directory.
+    // The session stores its templates, so later calls need no directory.
     let session = spawned["session_id"].as_str().unwrap();
     up.succeeds(&["spawn", "clerk", "-m", "Rest.", "--session", session]);
     refused(

@@ -1,5 +1,5 @@
-// The calls that change a session. Each returns its result for people. A caller that can repeat a call passes its request
-// id.
+// The calls that change a session. Each call returns its result as a text for people. A caller that can repeat a call
+// passes the request id.
 
 import { ApprovalDecision, Mode, OnLimit, StatusKind, type Approval, type Budget, type Thread } from "../model/messages";
 import { statusOf } from "../model/thread";
@@ -44,7 +44,9 @@ export async function spawn(
   return `spawned ${agentType} ${shortId(thread?.threadId ?? "")}${place}`;
 }
 
-/** Interrupts a thread and its descendants. The turn of the thread is the one that the page shows; a newer one continues. */
+/**
+ * Interrupts a thread and its descendants. Only the thread's turn that the page shows is interrupted, not a newer one.
+ */
 export async function interrupt(id: string, thread: Thread): Promise<string> {
   const { sessionId, threadId, turn } = thread;
   const answer = await supervisor.interruptAgent({
@@ -87,5 +89,5 @@ export async function setMode(id: string, sessionId: string, mode: Mode): Promis
 
 export async function setBudget(id: string, { sessionId, threadId }: Thread, budget: Budget): Promise<string> {
   await supervisor.updateThreadBudget({ requestId: id, sessionId, threadId, budget });
-  return `thread ${shortId(threadId)} has another budget`;
+  return `thread ${shortId(threadId)} has a new budget`;
 }

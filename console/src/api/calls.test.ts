@@ -17,7 +17,7 @@ function contentOf(size: number): void {
   });
 }
 
-test("small_content_is_read_once_until_the_log_out", async () => {
+test("small_content_is_cached_until_log_out", async () => {
   contentOf(10);
   await content("s", "small");
   await content("s", "small");
@@ -27,7 +27,7 @@ test("small_content_is_read_once_until_the_log_out", async () => {
   expect(supervisor.getContent).toHaveBeenCalledTimes(2);
 });
 
-test("large_content_is_not_kept", async () => {
+test("large_content_is_not_cached", async () => {
   contentOf(1024 * 1024);
   await content("s", "large");
   await content("s", "large");

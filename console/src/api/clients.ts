@@ -10,9 +10,9 @@ import { callErrorOf } from "./errors";
 
 export { newRequestId as requestId } from "@troupe/client/web";
 
-/** The longest time of a call that is no stream. */
+/** Maximum duration of a call without a stream. */
 const TIMEOUT_MS = 30_000;
-/** The options of a call that reads as long as there is data. */
+/** The options of a call without a time limit. */
 export const UNLIMITED = { timeoutMs: 0 };
 
 let onLoginEnd = (): void => undefined;

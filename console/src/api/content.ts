@@ -1,17 +1,17 @@
-// Content that is stored next to the events.
+// Content that is stored outside of the events.
 
 import { readContent, textOf } from "@troupe/client/web";
 
 import { supervisor, UNLIMITED } from "./clients";
 
-/** Contents that are kept for the next reader. */
+/** Maximum number of cached contents. */
 const MAX_KEPT = 64;
-/** Larger contents are not kept, in bytes. */
+/** Maximum size of a cached content, in bytes. */
 const MAX_KEPT_SIZE = 1024 * 1024;
 
 const kept = new Map<string, Promise<Uint8Array>>();
 
-/** Reads content. Equal requests share one call. */
+/** Reads content. Requests for the same content share one call. */
 export function content(sessionId: string, digest: string): Promise<Uint8Array> {
   const key = `${sessionId}/${digest}`;
   const known = kept.get(key);
@@ -27,7 +27,7 @@ export function content(sessionId: string, digest: string): Promise<Uint8Array> 
   return reading;
 }
 
-/** Forgets what was read with the login that ends. */
+/** Clears the cache. Called when the login ends. */
 export function forgetContents(): void {
   kept.clear();
 }

@@ -1,6 +1,6 @@
-// The login at the server of the page. The token of the operator never reaches the page; a cookie names the login.
+// The login at the server of the page. A cookie identifies the login; the operator's token never reaches the page.
 
-/** Tells the other tabs of the browser when it logs in or out. */
+/** Notifies the other tabs of the browser when this tab logs in or out. */
 const tabs = new BroadcastChannel("troupe.login");
 
 export interface Me {
@@ -11,7 +11,7 @@ export interface Me {
   readonly version: string;
 }
 
-/** Returns the login. `undefined`: there is none. */
+/** Returns the login, or `undefined` without one. */
 export async function me(): Promise<Me | undefined> {
   const answer = await fetch("/me");
   if (answer.status === 401) return undefined;

@@ -2,8 +2,8 @@
 
 import { allPages as readAll } from "@troupe/client/web";
 
-/** The number of items after which a list is cut. */
+/** Maximum number of items of a list. Further items are not read. */
 const MAX_ITEMS = 10_000;
 
-/** Reads all pages, or as many as a view can show. */
+/** Reads all pages of a list, up to `MAX_ITEMS` items. */
 export const allPages: typeof readAll = (read, itemsOf) => readAll(read, itemsOf, MAX_ITEMS);

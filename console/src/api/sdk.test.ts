@@ -7,6 +7,6 @@ test.each(["web", "session_view"])("entry point %s of the SDK needs no module of
   expect(code).toMatch(/\bexport\b/);
 });
 
-test("modules_of_node_are_found", async () => {
+test("module_of_node_is_rejected", async () => {
   await expect(bundle(`export * from "@troupe/client/index";`)).rejects.toThrow("a module of Node.js");
 });

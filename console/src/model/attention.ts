@@ -18,11 +18,11 @@ export interface Attention {
   readonly kind: string;
   readonly condition: ConditionKind | undefined;
   readonly reason: string;
-  /** Whether the thread waits for an approval, which is a part of the session of its own. */
+  /** Whether the thread waits for an approval. The session has the approval as a separate object. */
   readonly isApproval: boolean;
 }
 
-/** Returns why a thread waits for a decision, an answer, a larger budget or a repair. */
+/** Returns the reason why a thread waits for a person: for a decision, an answer, a larger budget or a repair. */
 export function attentionOf(thread: Thread): Attention | undefined {
   const condition = thread.conditions.find(({ kind }) => CONDITIONS.has(kind));
   if (condition) {
@@ -43,7 +43,7 @@ export function attentionOf(thread: Thread): Attention | undefined {
   };
 }
 
-/** Returns the next step against a condition. `undefined`: it ends without help. */
+/** Returns the next step that ends a condition, or `undefined` if the condition ends by itself. */
 export function remedyOf(kind: ConditionKind): string | undefined {
   switch (kind) {
     case ConditionKind.STALLED:
@@ -57,9 +57,9 @@ export function remedyOf(kind: ConditionKind): string | undefined {
     case ConditionKind.BUDGET_EXHAUSTED:
       return "Raise the budget, then send the thread input.";
     case ConditionKind.POLICY_GAP:
-      return "The program cannot enforce a part of the policy. The events name it.";
+      return "The program cannot enforce a part of the policy. The events show which part.";
     case ConditionKind.CONTEXT_LOST:
-      return "The program forgot the earlier conversation. Send the thread what it has to know.";
+      return "The program lost the earlier conversation. Send the important facts to the thread again.";
     case ConditionKind.AWAITING_INPUT:
       return "Send the thread an answer.";
     default:

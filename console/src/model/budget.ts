@@ -13,7 +13,7 @@ export interface BudgetFields {
   readonly minutes: string;
 }
 
-/** Returns the budget. Throws an `Error` for a limit of 0, which the service would take as no limit. */
+/** Returns the budget. Throws an `Error` for a limit of 0, which the service would interpret as no limit. */
 export function budgetOf({ tokens, turns, cost, minutes }: BudgetFields): Budget {
   const micros = Math.round(Number(cost) * 1e6);
   const ms = Math.round(Number(minutes) * 60_000);

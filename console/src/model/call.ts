@@ -7,7 +7,7 @@ export interface Field {
   readonly value: string;
 }
 
-/** A string or a number of JSON. */
+/** Matches a string or a number in JSON. */
 const TOKEN = /"(?:[^"\\]+|\\.)*"|-?\d[\d.eE+-]*/g;
 
 /**
@@ -16,7 +16,7 @@ const TOKEN = /"(?:[^"\\]+|\\.)*"|-?\d[\d.eE+-]*/g;
  */
 export function callFields(text: string): Field[] {
   const whole = [{ name: "call", value: visible(text) }];
-  // JavaScript rounds long numbers. They become strings with a mark that no call can contain.
+  // JavaScript rounds long numbers, so numbers become strings with a random mark, which no call can contain.
   const mark = `number ${Math.random().toString(36).slice(2)} `;
   let call: unknown;
   try {

@@ -142,7 +142,7 @@ test("path_is_in_order_within_spans_and_ends_last", () => {
       const next = path[index + 1];
       if (!next) continue;
       expect(next.start).toBeGreaterThanOrEqual(part.end);
-      // A gap ends with a thread that was idle before.
+      // After a gap, the path continues with a thread that was idle before.
       const hasBegun = lanes[next.threadId]?.spans.some(([, start, end = 5_000]) => end > start && start === next.start);
       if (next.start > part.end) expect(hasBegun).toBe(true);
     }

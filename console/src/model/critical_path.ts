@@ -1,9 +1,9 @@
 // The critical path of a session: the chain of spans that determined its total time.
 //
-// The path is found from the end backwards. Events do not record what a thread waits for, so the path assumes: a turn waits
-// for the last descendant that ended during the turn, and an idle thread was woken by the last descendant that ended while
-// the thread was idle. Any other turn was started by the nearest ancestor that was active, or else by the client, which
-// waited for the last thread that ended.
+// The path is found from the end backwards. Events do not record the reason of a wait, so the path assumes: a turn
+// waits for the last descendant that ended during the turn, and an idle thread was woken by the last descendant that
+// ended while the thread was idle. Any other turn was started by the nearest ancestor that was active, or else by the
+// client, which waited for the last thread that ended.
 
 import { merged, TURNS, type Span, type SpanKind } from "./timeline";
 import { placesOf, type TreeRow } from "./tree";
@@ -18,7 +18,7 @@ export interface PathPart {
 
 type Piece = Omit<PathPart, "threadId">;
 
-/** The end of a time in which a thread was busy without a pause. */
+/** A period in which a thread was busy without a pause. The path search visits the periods by their ends. */
 interface End {
   readonly place: number;
   readonly start: number;
@@ -33,10 +33,10 @@ export function criticalPath(tree: readonly TreeRow[], spans: ReadonlyMap<string
     .flatMap((lane, place) => merged(lane).map((busy) => ({ place, ...busy })))
     .sort((a, b) => a.end - b.end || b.start - a.start);
   let time = ends.at(-1)?.end ?? now;
-  // Undefined: the client.
+  // The index of the current thread. Undefined: the client.
   let place: number | undefined;
 
-  // The time only decreases, so pieces that begin after it and ends after it are removed.
+  // `time` only decreases, so pieces that begin after `time` and ends after `time` can be removed.
   function pieceAt(index: number): Piece | undefined {
     const lane = lanes[index] ?? [];
     while ((lane.at(-1)?.start ?? -Infinity) >= time) lane.pop();
@@ -103,7 +103,7 @@ function piecesOf(spans: readonly Span[], now: number): Piece[] {
   const waits = merged(closed.filter(({ kind }) => kind === "approval"));
   const pieces: Piece[] = waits.map((wait) => ({ kind: "approval", ...wait }));
   for (const { kind, start, end } of closed) {
-    // A stalled thread still has its turn.
+    // A stall is part of a turn, and waits for approvals were added before.
     if (kind === "approval" || kind === "stalled") continue;
     let from = start;
     for (const wait of waits) {

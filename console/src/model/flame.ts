@@ -12,10 +12,10 @@ export interface TokenRow {
   readonly own: bigint;
   /** The tokens of the thread and its descendants. */
   readonly total: bigint;
-  /** The place of the parent. Undefined: the thread is at the top. */
+  /** The index of the parent's row. Undefined: the thread is at the top. */
   readonly parent: number | undefined;
   readonly place: number;
-  /** The place after the last descendant. */
+  /** The index after the row of the last descendant. */
   readonly end: number;
 }
 
@@ -104,7 +104,7 @@ function cellOf(row: TokenRow, x: number, width: number): FlameCell {
   return { key: row.thread.threadId, level: row.level, row, threads: 1, total: row.total, x, width };
 }
 
-/** Returns the rows from one place to another, without their descendants. */
+/** Returns the rows from index `first` to before index `end`, without their descendants. */
 function rowsBetween(rows: readonly TokenRow[], first: number, end: number): TokenRow[] {
   const found: TokenRow[] = [];
   for (let row = rows[first]; row && row.place < end; row = rows[row.end]) found.push(row);

@@ -1,4 +1,4 @@
-// The messages and services of the API, from one place.
+// Re-exports the messages and services of the API.
 
 export * from "@troupe/client/gen/troupe/common/v1/common_pb";
 export * from "@troupe/client/gen/troupe/supervisor/v1/event_pb";

@@ -59,7 +59,7 @@ test("totals_count_open_sessions", () => {
   expect(totalsOf(model)).toMatchObject({ sessions: 0, threads: 0 });
 });
 
-test("approvals_come_before_threads_and_replace_theirs", () => {
+test("approvals_come_first_and_replace_their_threads", () => {
   const model = modelWith(
     thread("1", "", "default", StatusKind.RUNNING),
     thread("2", "1", "worker", StatusKind.ERRORED),
@@ -71,7 +71,7 @@ test("approvals_come_before_threads_and_replace_theirs", () => {
   expect(needs).toEqual(["p", "2"]);
 });
 
-test("decided_approval_leaves_no_thread_behind", () => {
+test("thread_with_decided_approval_is_not_listed", () => {
   const model = modelWith(
     thread("1", "", "default", StatusKind.RUNNING, { conditions: [{ kind: ConditionKind.AWAITING_TOOL_APPROVAL }] }),
   );
@@ -84,7 +84,7 @@ test("deleted_session_is_removed", () => {
   expect(model.sessions.size).toBe(0);
 });
 
-test("lost_connection_ends_with_the_next_session", () => {
+test("session_message_ends_lost_connection", () => {
   const model = modelWith();
   update(model, { case: "lost", value: "connection refused" });
   expect(model.lost).toBe("connection refused");

@@ -7,9 +7,9 @@ import { attentionOf } from "./attention";
 import { ConditionKind, StatusKind, type Approval, type Session, type Thread } from "./messages";
 import { isActive } from "./thread";
 
-/** Closed threads of a session that are kept before they are forgotten. */
+/** Maximum number of stored closed threads of a session. Above the maximum, all of them are removed. */
 const MAX_CLOSED_THREADS = 256;
-/** Closed sessions that are kept. */
+/** Maximum number of stored closed sessions. */
 const MAX_CLOSED_SESSIONS = 20;
 
 export interface Followed {
@@ -17,9 +17,9 @@ export interface Followed {
   info: Session;
   readonly view: SessionView;
   link: "new" | "live" | "interrupted" | "rejected";
-  /** Why the session cannot be followed. */
+  /** The reason why the session cannot be followed. */
   rejection: string;
-  /** Threads that were closed since closed threads were last forgotten. */
+  /** The number of threads that were closed since closed threads were last removed. */
   closed: number;
 }
 
@@ -27,7 +27,7 @@ export interface Model {
   readonly sessions: Map<string, Followed>;
   /** Whether every session that was open at the start is known. */
   isSynced: boolean;
-  /** Why the server lost its connection to the supervisor. Empty: it is connected. */
+  /** The reason why the server lost its connection to the supervisor. Empty: the server is connected. */
   lost: string;
 }
 
@@ -49,7 +49,7 @@ export function emptyModel(): Model {
   return { sessions: new Map(), isSynced: false, lost: "" };
 }
 
-/** Applies a message of the stream. Transcripts are no part of the model. */
+/** Applies a message of the stream. Transcripts are not part of the model. */
 export function fold(model: Model, { update }: WatchResponse): void {
   switch (update.case) {
     case "session": {
@@ -82,7 +82,7 @@ export function fold(model: Model, { update }: WatchResponse): void {
   }
 }
 
-/** Whether every session that was open at the start is known completely, as far as it can be followed now. */
+/** Whether every session that was open at the start is completely known or cannot be followed at the moment. */
 export function isComplete(model: Model): boolean {
   const isKnown = (followed: Followed) =>
     followed.view.isComplete || isClosed(followed) || followed.link === "rejected" || followed.link === "interrupted";

@@ -91,7 +91,7 @@ test.each([
   expect(callEnd({ tool: "t", start, end }, turns)).toBe(expected);
 });
 
-test("time_in_kinds_adds_up", () => {
+test("time_of_kinds_is_summed", () => {
   const spans: Span[] = [
     { kind: "queued", start: 0, end: 10 },
     { kind: "running", start: 10, end: undefined },

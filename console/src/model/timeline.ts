@@ -1,4 +1,4 @@
-// What the threads of a session did over time, from its events.
+// The spans of a session's threads over time, computed from the session's events.
 
 import { millis } from "../text/format";
 import {
@@ -15,10 +15,10 @@ import { transcriptItems } from "./transcript";
 
 export type SpanKind = "queued" | "starting" | "running" | "completed" | "errored" | "interrupted" | "approval" | "stalled";
 
-/** The kinds of turns: one that runs, then its outcomes. */
+/** The kinds of turns: a running turn, and the outcomes of ended turns. */
 export const TURNS: readonly SpanKind[] = ["running", "completed", "errored", "interrupted"];
 
-/** A part of a lane. Without an end, it continues. */
+/** A part of a lane. A span without an end continues. */
 export interface Span {
   readonly kind: SpanKind;
   readonly start: number;
@@ -59,7 +59,7 @@ class LaneBuilder {
         break;
       case "turnEnded":
         this.#end("turn", time, outcomeKind(kind.value.outcome));
-        // The end of a turn ends the condition without an event of its own.
+        // The end of a turn ends the condition STALLED without a separate event.
         this.#end("stalled", time);
         break;
       case "approvalRequested":
@@ -91,7 +91,7 @@ class LaneBuilder {
     this.#open.set(key, { kind, start: time });
   }
 
-  /** Ends a span. A turn that ran has the kind of its outcome. */
+  /** Ends a span. A running turn gets the kind of its outcome. */
   #end(key: string, end: number, outcome?: SpanKind): void {
     const span = this.#open.get(key);
     if (!span) return;
@@ -100,7 +100,7 @@ class LaneBuilder {
   }
 }
 
-/** A tool call. Without an end, it has no result yet. */
+/** A tool call. A call without an end has no result yet. */
 export interface ToolSpan {
   readonly tool: string;
   readonly start: number;
@@ -112,14 +112,14 @@ export function toolSpans(entries: readonly TranscriptEntry[]): ToolSpan[] {
   return transcriptItems(entries).flatMap(({ entry, result }) => {
     const start = millis(entry.time);
     if (entry.kind !== TranscriptKind.TOOL_CALL || !entry.toolCall || start === undefined) return [];
-    // A call without an id has no result, nor has a denied one.
+    // Calls without an id and denied calls have no result.
     const { callId, verdict } = entry.toolCall;
     const end = callId && verdict !== ToolVerdict.DENIED ? millis(result?.time) : start;
     return { tool: entry.toolCall.tool, start, end };
   });
 }
 
-/** Returns the end of a tool call. A call without a result ends with its turn. `undefined`: it continues. */
+/** Returns the end of a tool call, or `undefined` if the call continues. A call without a result ends with its turn. */
 export function callEnd({ start, end }: ToolSpan, spans: readonly Span[]): number | undefined {
   return end ?? spans.find((span) => TURNS.includes(span.kind) && (span.end ?? Infinity) >= start)?.end;
 }
@@ -135,13 +135,13 @@ function outcomeKind(outcome: TurnOutcome): SpanKind {
   }
 }
 
-/** A time without any span, which is drawn with a fixed width. */
+/** A period without any span, which is drawn with a fixed width. */
 export interface Gap {
   readonly start: number;
   readonly end: number;
 }
 
-/** Maps times to places from 0 to 1. Long gaps are compressed. */
+/** Maps times to positions from 0 to 1. Long gaps are compressed. */
 export interface Scale {
   readonly start: number;
   readonly end: number;
@@ -179,7 +179,7 @@ export function scaleOf(spans: readonly Span[], now: number): Scale {
   return { start, end, gaps, place };
 }
 
-/** Returns the times that the parts cover, oldest first. */
+/** Returns the periods that the parts cover, without overlaps, oldest first. */
 export function merged(parts: readonly Gap[]): { start: number; end: number }[] {
   const result: { start: number; end: number }[] = [];
   for (const { start, end } of parts.toSorted((a, b) => a.start - b.start)) {

@@ -1,10 +1,10 @@
-// Entries of a transcript as items: a tool call and its result are one.
+// Entries of a transcript as items: a tool call and its result are one item.
 
 import { TranscriptKind, type TranscriptEntry } from "./messages";
 
 export interface TranscriptItem {
   readonly entry: TranscriptEntry;
-  /** The result of a call. `undefined`: it has none yet. */
+  /** The result of a call. `undefined`: the call has no result yet. */
   readonly result: TranscriptEntry | undefined;
 }
 
@@ -26,7 +26,9 @@ export function transcriptItems(entries: readonly TranscriptEntry[]): Transcript
     }));
 }
 
-/** The ids of a program may begin again with each attempt. */
+/**
+ * Returns the key of a call. It contains the attempt, because a program may reuse the ids of calls in a new attempt.
+ */
 function keyOf({ generation }: { readonly generation: number }, callId: string): string {
   return `${generation}/${callId}`;
 }

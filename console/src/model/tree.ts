@@ -6,7 +6,7 @@ export interface TreeRow {
   readonly thread: Thread;
   /** 1 for a thread at the top. */
   readonly level: number;
-  /** The place among the threads with the same parent, from 1, and their number. */
+  /** The position among the threads with the same parent, starting at 1, and the number of these threads. */
   readonly position: number;
   readonly siblings: number;
   readonly hasChildren: boolean;
@@ -58,7 +58,7 @@ export function descendantsOf(threads: Iterable<Thread>, threadId: string): Thre
   return found;
 }
 
-/** Returns the place of each row's parent, and the place after its last descendant. */
+/** Returns for each row the index of its parent, and the index after its last descendant. */
 export function placesOf(tree: readonly TreeRow[]): { parents: (number | undefined)[]; ends: number[] } {
   const parents: (number | undefined)[] = [];
   const ends = tree.map(() => tree.length);
@@ -72,7 +72,7 @@ export function placesOf(tree: readonly TreeRow[]): { parents: (number | undefin
 }
 
 function childrenOf(threads: Iterable<Thread>): { tops: Thread[]; children: Map<string, Thread[]> } {
-  // Ids are in the order of time. Closed threads may have been read later than open ones.
+  // Sorted by id, which is the order of creation, because closed threads may have been read later than open ones.
   const list = [...threads].sort((a, b) => (a.threadId < b.threadId ? -1 : 1));
   const known = new Set(list.map(({ threadId }) => threadId));
   const tops: Thread[] = [];

@@ -1,4 +1,4 @@
-/** Opens a dialog. When it is gone, the focus returns to the element that had it. */
+/** Opens a dialog. When the dialog is removed, the focus returns to the element that had the focus before. */
 export function modal(dialog: HTMLDialogElement): () => void {
   const opener = document.activeElement;
   dialog.showModal();

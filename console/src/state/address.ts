@@ -1,4 +1,5 @@
-// The address of a page whose login has ended. A link that logs in returns to it if it is opened in the same tab.
+// Stores the address of a page whose login has ended. A login link that is opened in the same tab returns to this
+// address.
 
 const STORE = "troupe.address";
 
@@ -6,7 +7,7 @@ export function keepAddress(): void {
   sessionStorage.setItem(STORE, location.href);
 }
 
-/** Returns the kept address, and forgets it. */
+/** Returns the stored address and removes it. */
 export function takeAddress(): string | undefined {
   const address = sessionStorage.getItem(STORE) ?? undefined;
   sessionStorage.removeItem(STORE);

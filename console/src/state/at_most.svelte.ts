@@ -1,8 +1,11 @@
-// Values that change often, for readers that call a service with each change.
+// Limits the rate of changes of a value, for code that calls a service after each change.
 
 import { untrack } from "svelte";
 
-/** Follows a value with at most one change in this time. A component calls it while it is created. */
+/**
+ * Returns a copy of a value that changes at most once in `ms` milliseconds. Has to be called while a component is
+ * created.
+ */
 export function atMostEvery<T>(ms: number, read: () => T): { readonly value: T } {
   let value = $state.raw(untrack(read));
   let changed = performance.now();

@@ -1,12 +1,15 @@
-// Lets the page draw and answer while many messages arrive.
+// Lets the browser draw the page and handle input while many messages arrive.
 
-/** The longest time in which only messages are applied. */
+/** Maximum time in which messages are applied without a pause. */
 const MAX_BUSY_MS = 30;
 
 export class Breath {
   #last = 0;
 
-  /** Waits until the page has drawn, if it could not for too long. Timers of a hidden tab are slow, and it draws nothing. */
+  /**
+   * Waits for the browser's next task if the last pause is too long ago. Does not wait in a hidden tab, whose timers
+   * are slow.
+   */
   async take(): Promise<void> {
     if (globalThis.document?.hidden || performance.now() - this.#last < MAX_BUSY_MS) return;
     await new Promise((resolve) => setTimeout(resolve));

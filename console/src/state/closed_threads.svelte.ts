@@ -1,4 +1,4 @@
-// Threads and sessions that are closed, so that the stream of the tab does not have them.
+// Closed threads and sessions, which the stream of the tab does not contain.
 
 import { supervisor } from "../api/clients";
 import { messageOf } from "../api/errors";
@@ -10,13 +10,16 @@ const PAGE_SIZE = 1_000;
 export class ClosedThreads {
   session: Session | undefined = $state.raw();
   threads: readonly Thread[] = $state.raw([]);
-  /** A thread that was read because the address names it. */
+  /** The thread in the address. */
   selected: Thread | undefined = $state.raw();
   error = $state("");
   #loaded = "";
   #wanted = "";
 
-  /** Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Once, until an error. */
+  /**
+   * Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Reads again only after
+   * an error.
+   */
   async load(sessionId: string, isClosed: boolean): Promise<void> {
     const key = `${sessionId} ${isClosed}`;
     if (this.#loaded === key) return;

@@ -1,4 +1,5 @@
-// The code of the one-time link. This module comes first, so that no other one sees the code in the address.
+// The code of the one-time link. This module is imported first and removes the code from the address, so that no other
+// module sees it.
 
 import { takeAddress } from "./address";
 

@@ -1,4 +1,5 @@
-// Decisions on approvals. A decision hides its approval at once; if the call fails, the approval returns with the cause.
+// Decisions on approvals. A decision hides its approval at once; if the call fails, the approval returns with the
+// cause.
 
 import { SvelteMap, SvelteSet } from "svelte/reactivity";
 
@@ -15,7 +16,7 @@ class Decisions {
     return this.#decided.has(approval.approvalId);
   }
 
-  /** Returns why the last decision on an approval failed. Empty: it did not. */
+  /** Returns the reason why the last decision on an approval failed. Empty if it did not fail. */
   failureOf(approval: Approval): string {
     return this.#failures.get(approval.approvalId) ?? "";
   }

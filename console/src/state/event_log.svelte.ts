@@ -1,14 +1,14 @@
-// The latest events of a session. The newest ones are read first, then the ones before them, and new ones when the session
-// has changed. Each read ends, so that the tab keeps one open stream.
+// The latest events of a session. The newest events are read first, then the earlier ones, and new events when the
+// session has changed. Each read ends at the newest event, so that the tab has only one open stream.
 
 import { supervisor } from "../api/clients";
 import { callErrorOf } from "../api/errors";
 import type { Event } from "../model/messages";
 import { Breath } from "./breath";
 
-/** Events that are kept. */
+/** Maximum number of stored events. */
 const MAX_EVENTS = 20_000;
-/** Events of the first read. */
+/** Number of events of the first read. */
 const FIRST_EVENTS = 500;
 
 export class EventLog {
@@ -16,15 +16,15 @@ export class EventLog {
   /** Oldest first. */
   events: readonly Event[] = $state.raw([]);
   isLoaded = $state(false);
-  /** Whether the session has earlier events. */
+  /** Whether the session has earlier events that are not stored here. */
   isCut = $state(false);
   error = $state("");
   readonly #breath = new Breath();
-  /** The events after this position were read. */
+  /** The start of the range of events that were read. */
   #after = 0n;
-  /** The events up to this position were read. */
+  /** The end of the range of events that were read. */
   #upTo: bigint | undefined;
-  /** The position after which events are wanted. */
+  /** The position after which events are to be read. */
   #oldest = 0n;
   #isReading = false;
   /** Whether the session changed while its events were read. */
@@ -51,7 +51,7 @@ export class EventLog {
       const { session } = await supervisor.getSession({ sessionId: this.sessionId });
       const head = session?.sequence ?? 0n;
       const oldest = before(head, MAX_EVENTS);
-      // After a pause of many events, the log begins again.
+      // If more events than the maximum were missed, the log starts again.
       if (this.#upTo === undefined || this.#upTo < oldest) {
         this.#oldest = oldest;
         this.#after = before(head, FIRST_EVENTS);
@@ -82,7 +82,7 @@ export class EventLog {
     this.isLoaded = true;
   }
 
-  /** Reads the events after a position, up to another one. Those that the server has removed are left out. */
+  /** Reads the events after one position and up to another one. Events that the server has removed are left out. */
   async #readBetween(after: bigint, upTo: bigint): Promise<Event[]> {
     try {
       return await this.#stream(after, upTo);

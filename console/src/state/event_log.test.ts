@@ -12,7 +12,7 @@ import { EventLog } from "./event_log.svelte";
 
 let head = 0n;
 let removed = 0n;
-/** Ends when reads after the first one may answer. */
+/** Resolved when reads after the first one may return. */
 let gate: Promise<void> = Promise.resolve();
 const requests: bigint[] = [];
 
@@ -66,7 +66,7 @@ test("short_log_is_complete", async () => {
   expect(rangeOf(log)).toEqual([1n, 700n, false, true]);
 });
 
-test("log_begins_again_after_many_events", async () => {
+test("log_restarts_after_many_events", async () => {
   head = 100n;
   const log = new EventLog("s");
   await log.read();

@@ -1,4 +1,4 @@
-// The filter of a list of threads, which is a part of the address.
+// The filter of a list of threads. It is part of the address.
 
 import { Filter } from "../model/filter";
 import { router } from "./router.svelte";
@@ -16,12 +16,12 @@ class Filters {
     return router.query.get("filter") ?? "";
   }
 
-  /** The filter. While its text has a mistake, the filter that selects everything. */
+  /** The filter. If its text has a mistake, the filter that selects everything. */
   get present(): Filter {
     return this.#parsed.filter;
   }
 
-  /** The mistake in the text. Empty: there is none. */
+  /** The mistake in the text. Empty without a mistake. */
   get error(): string {
     return this.#parsed.error;
   }

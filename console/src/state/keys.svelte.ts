@@ -1,5 +1,5 @@
-// Keys of the page. A view registers its keys while it is shown. Single characters can be switched off, because speech
-// input produces them.
+// Keys of the page. A view registers its keys while it is shown. Keys of single characters can be switched off, because
+// speech input may produce these characters.
 
 import { untrack } from "svelte";
 
@@ -10,7 +10,7 @@ export interface Key {
 }
 
 const STORE = "troupe.keys";
-/** The keys that repeat while they are held. A held key must not decide one approval after another. */
+/** The keys that repeat while they are held. All other keys do not: a held key must not decide several approvals. */
 const REPEATING = new Set(["j", "k"]);
 
 class Keys {
@@ -33,7 +33,7 @@ class Keys {
   /** Registers keys. Returns the function that removes them. */
   add(title: string, keys: readonly Key[]): () => void {
     const group = { title, keys };
-    // An effect that adds keys does not depend on the keys of others.
+    // Untracked, so that an effect that adds keys does not depend on the keys of other views.
     untrack(() => (this.#groups = [...this.#groups, group]));
     return () => untrack(() => (this.#groups = this.#groups.filter((other) => other !== group)));
   }
@@ -56,7 +56,7 @@ function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 
-/** Whether the browser acts at Enter. */
+/** Whether Enter has a meaning of the browser for the element, such as following a link. */
 function hasOwnEnter(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.closest("a, button, summary") !== null;
 }

@@ -1,6 +1,6 @@
 import { beforeEach, expect, test, vi } from "vitest";
 
-/** The part of an element that the keys use. */
+/** A fake element with only the properties that the keys use. */
 class FakeElement {
   readonly tagName: string;
   readonly isContentEditable = false;

@@ -1,7 +1,7 @@
-// The state of the tab: the login, the stream and what was folded from it.
+// The state of the tab: the login, the stream, and the model that is folded from the stream.
 //
 // Messages arrive faster than a person can read. The collections of the model change in place, and `version` changes at
-// most every 100 ms. A reader names it, so that the page is drawn again with each version.
+// most every 100 ms. Code that reads the model also reads `version`, so that the page is drawn again with each version.
 
 import { putReadGroup, putReadThread } from "@troupe/client/session_view";
 
@@ -17,16 +17,16 @@ import { Breath } from "./breath";
 import { Rereads } from "./rereads";
 
 const DRAW_MS = 100;
-/** A selection that changes within this time opens no stream. */
+/** Delay before the stream for a selection is opened. A selection that changes within this time opens no stream. */
 const REST_MS = 150;
 const TRANSCRIPT_TAIL = 200;
-/** Entries of the transcript that are kept. */
+/** Maximum number of stored entries of the transcript. */
 const MAX_ENTRIES = 2_000;
-/** The server sends an empty message every 15 s. A stream that is silent for longer is dead. */
+/** Silence after which a stream counts as lost. The server sends an empty message at least every 15 s. */
 const SILENCE_MS = 45_000;
-/** While a new stream loads for longer, the page does not claim to be current. */
+/** Loading time of a new stream after which the page is shown as not current. */
 const LOAD_MS = 3_000;
-/** A tab that is hidden for longer ends its stream: a browser opens six connections to a server. */
+/** Time after which a hidden tab ends its stream, because a browser opens at most six connections to a server. */
 const HIDDEN_MS = 60_000;
 const BACKOFF_MS = { first: 500, most: 10_000 };
 
@@ -40,18 +40,18 @@ export interface Transcript {
 }
 
 class Live {
-  /** The login. `null`: there is none. `undefined`: not known yet. */
+  /** The login. `null` without a login. `undefined`: not known yet. */
   login = $state.raw<Me | null | undefined>(undefined);
-  /** Whether the login has ended while the page is open. The page stays as it is for the next login. */
+  /** Whether the login has ended while the page is open. The page keeps its content until the next login. */
   isExpired = $state(false);
-  /** Why there is no login. */
+  /** The reason why there is no login. */
   loginError = $state("");
   version = $state(0);
   /** Whether the stream to the server is open. */
   isOpen = $state(false);
-  /** When the state was last known to be current. */
+  /** The last time at which the state was known to be current. */
   asOf = $state.raw<Date | undefined>(undefined);
-  /** Why the stream was lost. */
+  /** The reason why the stream was lost. */
   why = $state("");
   #model = emptyModel();
   #transcript: Transcript | undefined;
@@ -91,7 +91,7 @@ class Live {
     return Boolean(this.login) && !this.isExpired;
   }
 
-  /** Whether the page shows the present state. */
+  /** Whether the page shows the current state. */
   get isCurrent(): boolean {
     return this.isOpen && !this.model.lost;
   }
@@ -115,7 +115,7 @@ class Live {
     }
   }
 
-  /** Forgets the login and everything that it showed. */
+  /** Removes the login and all data of the page. */
   end(): void {
     this.#abort?.abort();
     this.#abort = undefined;
@@ -129,7 +129,7 @@ class Live {
     this.version += 1;
   }
 
-  /** Selects the thread whose transcript the stream has. */
+  /** Selects the thread whose transcript the stream contains. */
   select(sessionId: string, threadId: string): void {
     if (this.#transcript?.threadId === threadId) return;
     this.#transcript = { sessionId, threadId, entries: [], isClosed: false, isLoaded: false, error: "" };
@@ -147,7 +147,7 @@ class Live {
     this.#transcript = undefined;
   }
 
-  /** Draws the page with the present state of the model. */
+  /** Schedules a new version, which draws the page with the current state of the model. */
   draw(): void {
     if (this.#isDrawPending) return;
     this.#isDrawPending = true;
@@ -174,10 +174,10 @@ class Live {
     if (!this.login) return;
     this.#abort?.abort();
     this.#isSuspended = true;
-    this.#loseTrack("the tab was hidden");
+    this.#markStale("the tab was hidden");
   }
 
-  /** Ends the stream if the login has ended. The other tabs may have a newer login. */
+  /** Ends the stream if the login has ended. Another tab may have started a newer login, which then applies. */
   async #checkLogin(): Promise<void> {
     try {
       if (await me()) return;
@@ -189,10 +189,10 @@ class Live {
     this.isExpired = true;
     this.loginError = "The login has ended. Log in again to continue where you were.";
     keepAddress();
-    this.#loseTrack("the login has ended");
+    this.#markStale("the login has ended");
   }
 
-  /** Opens the stream, in place of an open one. */
+  /** Opens a new stream, which replaces an open one. */
   #follow(): void {
     this.#isSuspended = false;
     if (!this.isLoggedIn) return;
@@ -224,7 +224,7 @@ class Live {
   async #read(signal: AbortSignal, onOpen: () => void): Promise<void> {
     const transcript = this.#transcript;
     if (transcript) Object.assign(transcript, { entries: [], isLoaded: false });
-    // The new state replaces the old one when it is complete, so that the page does not flicker.
+    // The new state replaces the old state once it is complete, so that the page does not flicker.
     const model = emptyModel();
     const request = { threadId: transcript?.threadId ?? "", transcriptTail: TRANSCRIPT_TAIL };
     const silence = new AbortController();
@@ -234,7 +234,7 @@ class Live {
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
     };
     watch();
-    const loading = setTimeout(() => this.#loseTrack("the state is loading"), LOAD_MS);
+    const loading = setTimeout(() => this.#markStale("the state is loading"), LOAD_MS);
     const ended = new AbortController();
     const rereads = new Rereads(AbortSignal.any([signal, ended.signal]));
     const options = { signal: AbortSignal.any([signal, silence.signal]) };
@@ -250,7 +250,7 @@ class Live {
           if (!model.lost) this.asOf = new Date();
           this.#readUnclear(model, rereads);
         } else if (model.lost) {
-          this.#loseTrack(model.lost);
+          this.#markStale(model.lost);
         }
         this.draw();
         await this.#breath.take();
@@ -262,8 +262,8 @@ class Live {
     }
   }
 
-  /** Notes that the page does not show the present state. */
-  #loseTrack(why: string): void {
+  /** Marks the page as not current. */
+  #markStale(why: string): void {
     this.isOpen = false;
     this.why = why;
   }
@@ -284,7 +284,7 @@ class Live {
     }
   }
 
-  /** Reads the parts again that events changed without telling their new state. */
+  /** Reads the parts again whose new state is not in the events. */
   #readUnclear(model: Model, rereads: Rereads): void {
     for (const [sessionId, { view }] of model.sessions) {
       for (const threadId of view.unclear.threads) {

@@ -53,7 +53,7 @@ test("hidden_tab_ends_its_stream_until_it_is_shown", async () => {
   const live = await started();
   expect(live.isCurrent).toBe(true);
   page.show(false);
-  // The stream is also dead after 45 silent seconds.
+  // After 45 silent seconds, the stream counts as lost too.
   await vi.advanceTimersByTimeAsync(40_000);
   expect(live.isCurrent).toBe(true);
   await vi.advanceTimersByTimeAsync(25_000);
@@ -67,7 +67,7 @@ test("hidden_tab_ends_its_stream_until_it_is_shown", async () => {
   expect(live.isCurrent).toBe(true);
 });
 
-test("page_is_not_current_while_a_new_stream_is_lost", async () => {
+test("page_is_not_current_if_its_new_stream_is_lost", async () => {
   streams = [[SESSION], [{ case: "lost", value: "connection refused" }]];
   const live = await started();
   live.select("s", "t");
@@ -102,7 +102,7 @@ test("page_of_an_ended_login_waits_for_the_next_login", async () => {
   expect([live.isExpired, live.isCurrent, live.isOperator]).toEqual([false, true, false]);
 });
 
-test("end_of_an_older_login_is_no_end_of_the_page", async () => {
+test("end_of_older_login_does_not_end_the_page", async () => {
   streams = [[SESSION], new ConnectError("the login has ended", Code.Unauthenticated), [SESSION]];
   const live = await started();
   live.select("s", "t");
@@ -110,7 +110,7 @@ test("end_of_an_older_login_is_no_end_of_the_page", async () => {
   expect([live.isExpired, live.isCurrent]).toEqual([false, true]);
 });
 
-test("log_out_in_another_tab_forgets_the_page", async () => {
+test("log_out_in_another_tab_clears_the_page", async () => {
   streams = [[SESSION]];
   const live = await started();
   otherTab.change("out");

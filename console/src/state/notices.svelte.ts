@@ -1,7 +1,7 @@
-// Results of actions, and what a screen reader is told.
+// Results of actions, and announcements for a screen reader.
 
 const SHOWN_MS = 6_000;
-/** The shortest time between two announcements. */
+/** Minimum time between two announcements. */
 const QUIET_MS = 5_000;
 
 export interface Notice {
@@ -12,7 +12,7 @@ export interface Notice {
 
 class Notices {
   list = $state.raw<readonly Notice[]>([]);
-  /** The text of the polite live region. */
+  /** The text of the live region with `aria-live="polite"`. */
   announcement = $state("");
   #next = 0;
   #announced = -QUIET_MS;
@@ -31,13 +31,13 @@ class Notices {
     this.list = this.list.filter((notice) => notice.id !== id);
   }
 
-  /** Announces a text. Of texts within five seconds, the last one is announced. */
+  /** Announces a text. If there are several texts within five seconds, only the last one is announced. */
   announce(text: string): void {
     clearTimeout(this.#pending);
     const wait = Math.max(0, this.#announced + QUIET_MS - performance.now());
     this.#pending = setTimeout(() => {
       this.#announced = performance.now();
-      // A screen reader announces a change. A repeated text differs in a space.
+      // A screen reader announces changes only, so a space is added to a repeated text.
       this.announcement = text === this.announcement ? `${text}\u00a0` : text;
     }, wait);
   }

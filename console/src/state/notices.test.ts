@@ -5,7 +5,7 @@ import { notices } from "./notices.svelte";
 beforeEach(() => vi.useFakeTimers({ now: 100_000 }));
 afterEach(() => vi.useRealTimers());
 
-test("repeated_announcement_is_another_text", () => {
+test("repeated_announcement_changes_the_text", () => {
   notices.announce("1 approval waiting");
   vi.advanceTimersByTime(5_000);
   const first = notices.announcement;

@@ -36,7 +36,7 @@ test("failed_call_is_retried", async () => {
   expect(put).toHaveBeenCalledExactlyOnceWith(1);
 });
 
-test("part_that_is_gone_is_not_retried", async () => {
+test("missing_part_is_not_retried", async () => {
   const call = vi.fn().mockRejectedValue(errorWith(Code.NotFound));
   await new Rereads(new AbortController().signal).read("a", call, vi.fn());
   expect(call).toHaveBeenCalledTimes(1);

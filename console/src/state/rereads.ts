@@ -1,5 +1,5 @@
-// Reads parts of the state again that events changed without telling their new state. A part has one call at a time: a
-// change during a call causes another call. Calls end with the stream whose state they complete.
+// Reads parts of the state again whose new state is not in the events. There is one call at a time for each part: a
+// change during the call causes another call. The calls are cancelled when the stream ends whose state they complete.
 
 import { Code } from "@connectrpc/connect";
 
@@ -16,7 +16,7 @@ export class Rereads {
     this.#signal = signal;
   }
 
-  /** Reads a part and applies the answer. Retries until the part is read, is gone, or the stream has ended. */
+  /** Reads a part and applies the answer. Retries until the part is read, does not exist, or the stream has ended. */
   async read<T>(name: string, call: () => Promise<T>, put: (answer: T) => void): Promise<void> {
     const present = this.#reading.get(name);
     if (present) {
@@ -32,7 +32,7 @@ export class Rereads {
         const answer = await call();
         if (!this.#signal.aborted) put(answer);
       } catch (error) {
-        // The part is gone. Its next event shows that.
+        // The part no longer exists. Its next event removes it from the state.
         if (callErrorOf(error).code === Code.NotFound) continue;
         part.isStale = true;
         await new Promise((resolve) => setTimeout(resolve, wait));

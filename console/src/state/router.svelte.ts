@@ -1,4 +1,4 @@
-// The address of the page. Every view has one.
+// The address of the page. Every view has an address.
 
 class Router {
   #url = $state.raw(new URL(location.href));
@@ -26,11 +26,11 @@ class Router {
     if (!isOtherPage) return;
     const main = document.querySelector("main");
     main?.scrollTo(0, 0);
-    // A screen reader continues at the new page.
+    // Focused, so that a screen reader continues at the new page.
     main?.focus({ preventScroll: true });
   }
 
-  /** Changes parameters of the query. An empty value removes one. */
+  /** Changes parameters of the query. An empty value removes the parameter. */
   set(changes: Record<string, string>, options: { replace?: boolean } = { replace: true }): void {
     this.go(this.with(changes), options);
   }

@@ -6,7 +6,7 @@ import { SteadyList } from "./steady";
 beforeEach(() => vi.useFakeTimers({ now: 10_000 }));
 afterEach(() => vi.useRealTimers());
 
-test("buttons_wait_after_the_list_moved_by_itself", () => {
+test("move_of_the_list_blocks_buttons", () => {
   const list = new SteadyList();
   list.draw(["a", "b"]);
   list.draw(["b"]);
@@ -35,7 +35,7 @@ test("double_click_does_not_decide_the_next_entry", () => {
   expect(list.begin(["b"])).toBe(true);
 });
 
-test("foreign_move_with_an_own_one_blocks_buttons", () => {
+test("move_with_own_decision_blocks_buttons", () => {
   const list = new SteadyList();
   list.draw(["a", "b", "c"]);
   expect(list.begin(["a"])).toBe(true);
@@ -44,7 +44,7 @@ test("foreign_move_with_an_own_one_blocks_buttons", () => {
   expect(list.begin(["c"])).toBe(false);
 });
 
-test("move_after_an_own_one_blocks_buttons", () => {
+test("move_after_own_decision_blocks_buttons", () => {
   const list = new SteadyList();
   list.draw(["a", "b", "c"]);
   expect(list.begin(["a"])).toBe(true);

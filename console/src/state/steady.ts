@@ -1,10 +1,10 @@
-// Guards buttons in a list that changes by itself: after it has moved, the pointer may be at another entry.
+// Guards buttons in a list that changes by itself: after the list has moved, the pointer may be over another entry.
 
 import { notices } from "./notices.svelte";
 
-/** After the list has moved by itself, its buttons do nothing for this long. */
+/** Time for which the buttons do nothing after the list has moved by itself. */
 const STEADY_MS = 1_000;
-/** After a decision, the buttons do nothing for this long, so that a double click does not decide the next entry. */
+/** Time for which the buttons do nothing after a decision, so that a double click does not decide the next entry. */
 const DOUBLE_CLICK_MS = 500;
 
 export class SteadyList {
@@ -14,7 +14,7 @@ export class SteadyList {
   /** The entries that a button is about to remove. */
   #leaving: readonly string[] = [];
 
-  /** Notes the entries that are drawn now. */
+  /** Stores the entries that are drawn now, and detects whether the list has moved by itself. */
   draw(ids: readonly string[]): void {
     const expected = this.#ids.filter((id) => !this.#leaving.includes(id) || ids.includes(id));
     if (expected.some((id, place) => ids[place] !== id)) this.#moved = performance.now();
@@ -22,7 +22,9 @@ export class SteadyList {
     this.#ids = ids;
   }
 
-  /** Returns whether a button that removes these entries may act. Tells the person to look again if the list has moved. */
+  /**
+   * Returns whether a button that removes these entries may act. If the list has moved, asks the person to look again.
+   */
   readonly begin = (leaving: readonly string[]): boolean => {
     const now = performance.now();
     if (now - this.#moved < STEADY_MS) {

@@ -1,4 +1,4 @@
-// The tool calls of the lanes of a timeline that are in view.
+// The tool calls of the visible lanes of a timeline.
 
 import { SvelteMap } from "svelte/reactivity";
 
@@ -6,7 +6,7 @@ import { supervisor } from "../api/clients";
 import { TranscriptKind, type Thread } from "../model/messages";
 import { toolSpans, type ToolSpan } from "../model/timeline";
 
-/** Entries that are read of a thread: its latest ones. */
+/** Number of the latest entries that are read from each transcript. */
 const TAIL = 1_000;
 
 export class ToolCalls {
@@ -22,7 +22,7 @@ export class ToolCalls {
       const page = await supervisor.listTranscript({ sessionId, threadId, kinds, tail: TAIL, pageSize: TAIL });
       this.#spans.set(threadId, toolSpans(page.entries));
     } catch {
-      // The lane is complete without its tool calls, and the thread's page shows the cause.
+      // The error is ignored: the lane is shown without tool calls, and the thread's page shows the cause.
     }
   }
 }

@@ -1,4 +1,4 @@
-// What waits for a person, without the approvals that were just decided on this page.
+// The approvals and threads that wait for a person, without the approvals that were just decided on this page.
 
 import type { Approval } from "../model/messages";
 import { needsOf, type Model, type Need } from "../model/model";

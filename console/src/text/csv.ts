@@ -1,6 +1,6 @@
 // Comma-separated values.
 
-/** A cell that begins like this is a formula to spreadsheets. */
+/** Matches a cell that spreadsheets interpret as a formula. */
 const FORMULA = /^[=+\-@\t\r]/;
 
 /** Returns rows as CSV, with the names of the columns first. */

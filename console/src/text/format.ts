@@ -35,7 +35,7 @@ export function cost(usage: Usage | undefined): string {
   return usage.costMicros === 0n ? "unknown" : `${money(usage.costMicros)} + unknown`;
 }
 
-/** Returns the largest share of a budget that is used, in percent. `undefined`: there is no budget. */
+/** Returns the used share of a budget in percent: the largest share of all limits. `undefined`: there is no budget. */
 export function budgetUsed(budget: Budget | undefined, usage: Usage | undefined): number | undefined {
   if (!budget) return undefined;
   const share = (used: bigint, bound: bigint) => (bound > 0n ? Number((used * 100n) / bound) : 0);
@@ -74,7 +74,7 @@ export function span(ms: number): string {
   return `${Math.floor(seconds / 86_400)}d`;
 }
 
-/** Formats the duration of short work: `120ms`, `2.5s`, `3m`. */
+/** Formats the duration of a short operation: `120ms`, `2.5s`, `3m`. */
 export function elapsed(duration: Duration): string {
   const ms = Math.round(durationMs(duration));
   if (ms < 1000) return `${ms}ms`;
@@ -91,7 +91,7 @@ export function millis(time: Timestamp | undefined): number | undefined {
   return time && timestampDate(time).getTime();
 }
 
-/** Formats the time since then: `3m`. Empty: unknown. */
+/** Formats the time since `time`: `3m`. Empty if `time` is unknown. */
 export function age(time: Timestamp | undefined, now: number): string {
   const then = millis(time);
   return then === undefined ? "" : span(now - then);
@@ -102,7 +102,7 @@ export function clock(time: Date | undefined): string {
   return time ? time.toTimeString().slice(0, 8) : "--:--:--";
 }
 
-/** Formats a date and a time of day in the browser's language and time zone. Empty: unknown. */
+/** Formats a date and a time of day in the browser's language and time zone. Empty if the time is unknown. */
 export function dateTime(time: Date | undefined): string {
   return time?.toLocaleString() ?? "";
 }

@@ -10,7 +10,7 @@ export type Block =
   | { readonly kind: "heading" | "paragraph" | "quote"; readonly inlines: Inline[] }
   | { readonly kind: "list"; readonly items: { readonly mark: string; readonly indent: number; readonly inlines: Inline[] }[] };
 
-// Each repetition has a bound and ends before a character that can begin another match, so that a long text cannot make
+// Each repetition is bounded and ends before a character that can begin another match, so that a long text cannot make
 // the expression slow.
 const INLINE =
   /(?<code>`{1,3})(?<codeText>[^`]{1,500}?)\k<code>(?!`)|\*\*(?<strong>[^*\n]{1,500}?)\*\*|(?<![\w*])\*(?<emphasis>[^*\s][^*\n]{0,500}?)\*(?![\w*])|!?\[(?<label>[^[\]\n]{0,500})\]\((?<target>[^()\s]{1,2000})(?:\s[^()\n]{0,200})?\)|(?<bare>https?:\/\/[^\s<>"')\]]+)/g;
@@ -79,7 +79,7 @@ function inlinesOf(text: string): Inline[] {
   return inlines;
 }
 
-/** Returns the inline of a match. `undefined`: it is text. */
+/** Returns the inline element of a match, or `undefined` if the match is plain text. */
 function inlineOf(groups: Record<string, string | undefined>): Inline | undefined {
   if (groups["codeText"] !== undefined) return { kind: "code", text: groups["codeText"] };
   if (groups["strong"] !== undefined) return { kind: "strong", text: groups["strong"] };
@@ -88,7 +88,7 @@ function inlineOf(groups: Record<string, string | undefined>): Inline | undefine
   return url && { kind: "link", text: groups["label"] || url.href, url };
 }
 
-/** Returns the URL if it is one that a browser may open: absolute, with http or https. */
+/** Returns the URL if a browser may open it: an absolute URL with http or https. */
 function webUrl(text: string): URL | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);

@@ -1,6 +1,6 @@
-// Removes what text of agents could use to imitate the page or to hide a part of itself: control characters, invisible
-// characters and characters that change the reading order. The text of an escape sequence stays, as in the command line:
-// a removed sequence without an end would hide the text after it.
+// Removes characters with which an agent's text could imitate the page or hide a part of itself: control characters,
+// invisible characters and characters that change the reading order. As in the command line, the printable characters
+// of an escape sequence stay, because removing a sequence without an end would hide the text after it.
 
 const UNSAFE =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
@@ -12,7 +12,7 @@ export function block(text: string): string {
 
 /** Returns the text on one line. */
 export function line(text: string): string {
-  // JavaScript counts the byte order mark as white space, and does not count the next line of C1.
+  // In JavaScript, `\s` matches the byte order mark but not the C1 control character NEL, U+0085.
   const spaced = text.replaceAll("\ufeff", "").replace(/[\s\u0085]/g, " ");
   return spaced.replace(UNSAFE, "").replace(/ +/g, " ").trim();
 }

@@ -113,7 +113,10 @@ async fn terminal_notifies_where_there_is_no_desktop() {
         has(&output.stdout, OSC_9) && has(&output.stdout, b"\x07\x07"),
         "{shown:?}"
     );
-    assert!(shown.contains("the terminal notifies instead"), "{shown:?}");
+    assert!(
+        shown.contains("notifications are sent to the terminal instead"),
+        "{shown:?}"
+    );
 
     // Standard error that is no terminal gets no control sequences, unless they are requested.
     for (flag, expected) in [("--desktop", false), ("--bell", true)] {

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 /// An action on roles.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Create a template to start from; existing files are not overwritten
+    /// Create a template for a new role; existing files are not overwritten
     New(new::Args),
     /// Show one role with its tools and prompts
     Show(show::Args),

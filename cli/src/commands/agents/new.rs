@@ -49,22 +49,22 @@ pub(super) struct Args {
     /// The role's name: lower-case letters, digits, `-` and `_`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Into the user's templates instead of the project's
+    /// Create the role in the user's templates instead of the project's templates
     #[arg(long)]
     user: bool,
-    /// A variant of the role; repeatable
+    /// Persona, a variant of the role; may be repeated
     #[arg(long = "persona", value_name = "NAME")]
     personas: Vec<String>,
-    /// For a role that only looks: no write, no network
+    /// Create a read-only role, without write access and network access
     #[arg(long)]
     read_only: bool,
-    /// What the role is for, in a line
+    /// Purpose of the role, on one line
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Directory that contains the user scope's `.codex/` [default: the user's home]
     #[arg(long, value_name = "DIR", requires = "user")]
     home: Option<PathBuf>,
-    /// Whose project; the template goes to its root [default: the current directory's]
+    /// Directory of the project; the template is created at the project's root [default: the current directory]
     #[arg(long, value_name = "DIR", conflicts_with = "user")]
     cwd: Option<PathBuf>,
 }
@@ -105,19 +105,18 @@ fn role_name(text: &str) -> Result<AgentType> {
     Ok(name)
 }
 
-/// Validates persona names: each has to fit into a marker and into plain YAML text.
+/// Validates persona names. Each name has to fit into a marker and into plain YAML text.
 fn persona_names(given: &[String]) -> Result<Vec<String>> {
     if given.len() > MAX_PERSONAS {
-        return Err(Error::usage(format!("at most {MAX_PERSONAS} personas to start with")));
+        return Err(Error::usage(format!("a new role has at most {MAX_PERSONAS} personas")));
     }
     let mut names: Vec<String> = Vec::with_capacity(given.len());
     for text in given {
         let name = match AgentType::parse(text) {
             Ok(name) => name.to_string(),
             Err(_) => {
-                return Err(
-                    Error::usage(format!("invalid persona {text:?}")).hint("letters, digits, - and _, like \"strict\"")
-                );
+                return Err(Error::usage(format!("invalid persona {text:?}"))
+                    .hint("use letters, digits, - and _, as in \"strict\""));
             }
         };
         if names.contains(&name) {
@@ -145,7 +144,7 @@ fn description(name: &AgentType, given: Option<&str>) -> Result<String> {
 fn template(name: &AgentType, description: &str, personas: &[String], read_only: bool) -> String {
     let mut text = String::from("---\n");
     text.push_str(&format!("description: {}\n", quoted(description)));
-    text.push_str("# Without these two the parent's are inherited.\n");
+    text.push_str("# Without these two keys, the values of the parent are inherited.\n");
     text.push_str("# model: gpt-5.2\n# reasoning_effort: medium\n");
     if read_only {
         text.push_str("# No write outside a scratch directory, and no network for tools.\nread_only: true\n");
@@ -162,10 +161,10 @@ fn template(name: &AgentType, description: &str, personas: &[String], read_only:
         ));
     }
     let writing: &'static [&'static str] = if read_only { &[] } else { WRITING };
-    text.push_str("# Names or globs with * and ?. Whatever is not named here is denied.\nallow_list:\n");
+    text.push_str("# Names, or globs with * and ?. All other tools are denied.\nallow_list:\n");
     push_list(&mut text, READING.iter().chain(writing));
     let kept_off: &'static [&'static str] = if read_only { WRITING } else { &[] };
-    text.push_str("# A deny beats an allow.\ndeny_list:\n");
+    text.push_str("# Takes precedence over allow_list.\ndeny_list:\n");
     push_list(&mut text, kept_off.iter().chain(SPAWNING));
     text.push_str("---\n");
     text.push_str(&prompt(&format!("You are the role `{name}`.")));

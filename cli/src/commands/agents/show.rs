@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// The graph template of that name
     #[arg(long)]
     graph: bool,
-    /// Whose role
+    /// The project
     #[command(flatten)]
     project: ProjectArgs,
 }
@@ -48,7 +48,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let Some(agent) = answer.agents.first() else {
         let message = format!(
-            "the template of {:?} is not fit to be listed",
+            "the template of {:?} is invalid, so the role is not listed",
             sanitize::line(&args.name)
         );
         return Err(Error::failure(message).hint("correct the file; `troupe lint` shows every finding with its line"));
@@ -62,7 +62,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
                 "diagnostics": json::list(&answer.diagnostics),
             })
         },
-        || whole(agent, &tools, context.ui.columns()),
+        || role_text(agent, &tools, context.ui.columns()),
     )
 }
 
@@ -92,14 +92,17 @@ impl Tools {
     }
 }
 
-fn whole(agent: &Agent, tools: &Tools, columns: usize) -> String {
+fn role_text(agent: &Agent, tools: &Tools, columns: usize) -> String {
     let mut text = section(agent, columns);
     text.push_str("\n\n");
     let of_lists = match tools.denied.as_slice() {
-        [] => "every tool that its parent grants".to_owned(),
+        [] => "all tools of the parent".to_owned(),
         denied => format!("{}\n  not {}", tools.allowed.join(" "), denied.join(" ")),
     };
-    text.push_str(&format!("{}\n  {of_lists}", heading("tools that the lists leave")));
+    text.push_str(&format!(
+        "{}\n  {of_lists}",
+        heading("tools after the lists are applied")
+    ));
     for persona in &agent.agent_names {
         if let Some(prompt) = &persona.prompt {
             let title = format!("prompt of {}: {}", agent.agent_type, persona.name);
@@ -143,7 +146,7 @@ pub(in crate::commands) fn section(agent: &Agent, columns: usize) -> String {
     lines.extend(field("sandbox", if agent.read_only() { "read-only" } else { "" }));
     lines.extend(field("allowed", &agent.allow_list.join(" ")));
     lines.extend(field("denied", &agent.deny_list.join(" ")));
-    lines.extend(field("matched", matched(agent)));
+    lines.extend(field("matched", match_mode(agent)));
     lines.extend(field("may spawn", &agent.spawn_list.join(" ")));
     lines.extend(field("may grant", &agent.grant_list.join(" ")));
     lines.extend(field("keywords", &agent.keywords.join(" ")));
@@ -171,7 +174,7 @@ pub(in crate::commands) fn section(agent: &Agent, columns: usize) -> String {
 }
 
 /// Describes how patterns are compared if that differs from the default.
-fn matched(agent: &Agent) -> &'static str {
+fn match_mode(agent: &Agent) -> &'static str {
     if agent.allow_list.is_empty() && agent.deny_list.is_empty() {
         return "";
     }
@@ -238,7 +241,7 @@ mod tests {
         let tools = Tools::of(&agent);
         assert_eq!(tools.allowed, ["read_transcript", "exec_command", "read_file"]);
         assert!(tools.denied.contains(&"apply_patch") && tools.denied.contains(&"read_mcp_resource"));
-        let text = ui::plain(&whole(&agent, &tools, 120));
+        let text = ui::plain(&role_text(&agent, &tools, 120));
         assert!(
             text.contains("  read_transcript exec_command read_file\n  not spawn_agent"),
             "{text}"
@@ -252,6 +255,6 @@ mod tests {
             agent_type: "free".to_owned(),
             ..Agent::default()
         };
-        assert!(ui::plain(&whole(&agent, &Tools::of(&agent), 120)).contains("every tool that its parent grants"));
+        assert!(ui::plain(&role_text(&agent, &Tools::of(&agent), 120)).contains("all tools of the parent"));
     }
 }

@@ -1,4 +1,4 @@
-//! Other views of the roles: the roles that a thread may spawn, findings, changes, and the tools with their names.
+//! The commands `agents spawnable`, `agents diagnostics`, `agents watch` and `agents spawn-tool`.
 
 use serde_json::json;
 use troupe_proto::{

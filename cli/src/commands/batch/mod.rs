@@ -49,9 +49,9 @@ Examples:
 Each row of the file is an item, and {COLUMN} in the task is the value of that column. If the command is interrupted, the
 batch continues; the same command follows it again.";
 
-/// The label of a session that `batch run` opens.
+/// The key of the label of a session that `batch run` opens. Its value is the name of the batch.
 const LABEL: &str = "batch";
-/// The longest call of a wait. The progress is shown after each.
+/// Maximum duration of one call that waits for the batch. The progress is shown after each call.
 const LONGEST_CALL: Duration = Duration::from_secs(1);
 
 /// An action on batches.
@@ -144,7 +144,7 @@ pub(crate) struct RunArgs {
     /// Cost budget of all items together, in the session's currency
     #[arg(long, value_name = "AMOUNT", value_parser = amount)]
     total_cost: Option<u64>,
-    /// Validate the batch and show what it can spend at most, without running it
+    /// Validate the batch and show its maximum spending, without running it
     #[arg(long)]
     dry_run: bool,
     /// File for the results, as CSV
@@ -214,7 +214,7 @@ async fn run_batch(args: RunArgs, context: &Context) -> Result<()> {
     let mut supervisor = context.supervisor().await?;
     let session = match &args.session {
         Some(text) => Some(ids::session(&mut supervisor, text).await?),
-        None => labelled(&mut supervisor, &name).await?,
+        None => find_session(&mut supervisor, &name).await?,
     };
     if let Some(session) = &session
         && let Some(group) = get(&mut supervisor, session, &name).await?
@@ -285,7 +285,7 @@ fn name_of(file: &Path) -> Result<String> {
 }
 
 /// Returns the open session that an earlier command opened for the batch.
-async fn labelled(supervisor: &mut Supervisor, name: &str) -> Result<Option<String>> {
+async fn find_session(supervisor: &mut Supervisor, name: &str) -> Result<Option<String>> {
     let sessions = listing::sessions(supervisor, false).await?;
     let is_it = |session: &Session| session.labels.get(LABEL).is_some_and(|label| label == name);
     Ok(sessions.into_iter().find(is_it).map(|session| session.session_id))

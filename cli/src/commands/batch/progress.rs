@@ -10,12 +10,12 @@ use crate::{
     ui::{self, Live},
 };
 
-/// The display of a batch's progress. It is one line that is redrawn, on terminals only.
+/// The display of a batch's progress: one line that is redrawn, on terminals only.
 pub(super) struct Progress {
     live: Option<Live>,
     columns: usize,
     start: Instant,
-    /// The items that had ended at the start.
+    /// The number of items that had ended when the display started.
     before: u32,
 }
 

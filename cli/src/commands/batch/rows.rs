@@ -9,7 +9,7 @@ use crate::{
     names,
 };
 
-/// The heading of the column with the keys, if there is one.
+/// The default heading of the column with the keys.
 const KEY: &str = "key";
 
 /// Reads the items of a batch. `-` reads standard input.
@@ -93,7 +93,7 @@ pub(super) fn write(path: &Path, items: &[GroupItemStatus]) -> Result<()> {
     writer.flush().map_err(|error| failed(error.into()))
 }
 
-/// Returns what an item led to: its error, its result, or its last message.
+/// Returns the outcome of an item: its error, its result, or its last message.
 pub(super) fn outcome(item: &GroupItemStatus) -> &str {
     let result = item.result.as_ref().map(|result| result.document_json.as_str());
     match result {

@@ -32,7 +32,7 @@ use troupe_client::{Identified, is_unauthenticated};
 
 use crate::{error::Result, global::Global};
 
-/// The only content type of calls. A form cannot send it.
+/// The only accepted content type of calls. An HTML form cannot send it.
 pub(super) const CONTENT_TYPE: &str = "application/grpc-web+proto";
 /// Maximum number of calls and streams in progress.
 const MAX_CALLS: usize = 256;
@@ -45,7 +45,8 @@ const RESPONSE_HEADERS: &[&str] = &["content-type", "grpc-status", "grpc-message
 pub(super) struct Api {
     global: Global,
     supervisor: Identified,
-    /// Connected at the first call, because an operator may have no access to the registry.
+    /// The registry. The connection is opened by the first call, because an operator may have no access to the
+    /// registry.
     registry: OnceCell<Identified>,
     feeds: ConsoleServiceServer<Feeds>,
     calls: Arc<Semaphore>,
@@ -57,7 +58,7 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// The supervisor cannot be reached, or it rejects the token.
+    /// Fails if the supervisor cannot be reached or rejects the token.
     pub(super) async fn connect(global: Global) -> Result<Self> {
         let supervisor = global.settings().channel(troupe_client::Service::Supervisor).await?;
         let first = ListSessionsRequest {
@@ -75,7 +76,7 @@ impl Api {
         })
     }
 
-    /// Makes a call, whose message is `body`. The call ends when the response is dropped and when the login ends.
+    /// Makes a call with the message `body`. The call ends when the response is dropped or the login ends.
     pub(super) async fn call(&self, path: &str, headers: &HeaderMap, body: Bytes, login: Login) -> Response<Body> {
         let mut request = Request::new(Body::new(Full::new(body)));
         *request.method_mut() = Method::POST;
@@ -108,7 +109,7 @@ impl Api {
         if let Some(audited) = audited {
             audited.end(code_of(&answered));
         }
-        Ok(answered?.map(|body| end_with(body, end_of(login), permit)))
+        Ok(answered?.map(|body| end_with(body, login_end(login), permit)))
     }
 
     async fn dispatch(&self, request: Request<Body>, login: &Login) -> std::result::Result<Response<Body>, Status> {
@@ -122,8 +123,8 @@ impl Api {
         }
     }
 
-    /// Starts the audit of a call that changes data. The services know only the console, so this is done for named
-    /// users.
+    /// Starts the audit record of a call that changes data. Calls of named users are recorded here, because the
+    /// services see only the console's own token. Returns `None` for all other calls.
     fn begin_audit(&self, path: &str, login: &Login) -> Option<Begun> {
         let user = Principal::Operator {
             name: login.user.clone()?,
@@ -142,7 +143,7 @@ impl Api {
     }
 }
 
-/// Returns the response to a call that is not made.
+/// Returns the response to a call that is rejected.
 pub(super) fn refusal(status: Status) -> Response<Body> {
     let mut response: Response<Body> = status.into_http();
     response
@@ -151,7 +152,8 @@ pub(super) fn refusal(status: Status) -> Response<Body> {
     response
 }
 
-/// Returns the code of an answer. The head of a response has the code of a call that failed before its first message.
+/// Returns the status code of an answer. If a call fails before its first message, the code is in the headers of the
+/// response.
 fn code_of(answered: &std::result::Result<Response<Body>, Status>) -> Code {
     match answered {
         Ok(response) => Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code()),
@@ -164,7 +166,7 @@ async fn forward(channel: Identified, mut request: Request<Body>) -> std::result
     *request.version_mut() = Version::HTTP_2;
     let response = channel.oneshot(request).await.map_err(Status::from_error)?;
     if is_unauthenticated(&response) {
-        // UNAUTHENTICATED would make the page ask for another login, which cannot help.
+        // With UNAUTHENTICATED, the page would ask for another login, which would not help.
         let message = "the service rejects the token of the console; start `troupe console` again with a valid token";
         return Err(Status::failed_precondition(message));
     }
@@ -183,8 +185,9 @@ fn copy(names: &[&'static str], from: &HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-/// Waits until a login ends. Returns what its calls end with. The next call of a page behind a proxy has a new login.
-async fn end_of(login: Login) -> Status {
+/// Waits until a login ends. Returns the status with which its calls end. With a proxy, the status allows a retry,
+/// because the next call of the page has a new login.
+async fn login_end(login: Login) -> Status {
     tokio::select! {
         () = login.ended.cancelled() => {}
         () = sleep_until(Instant::from_std(login.expires)) => {}
@@ -195,7 +198,8 @@ async fn end_of(login: Login) -> Status {
     }
 }
 
-/// Ends a body with a status when `end` is reached, and keeps the permit until the body is dropped.
+/// Returns the body, which ends with the status that `end` returns once `end` completes. Holds the permit until the
+/// body is dropped.
 fn end_with(body: Body, end: impl Future<Output = Status> + Send + 'static, permit: OwnedSemaphorePermit) -> Body {
     let frames = stream::unfold(Some((body, Box::pin(end), permit)), |state| async {
         let (mut body, mut end, permit) = state?;
@@ -228,7 +232,7 @@ mod tests {
                 expires: Instant::now().into_std(),
                 ended: CancellationToken::new(),
             };
-            assert_eq!(end_of(login).await.code(), code);
+            assert_eq!(login_end(login).await.code(), code);
         }
     }
 }

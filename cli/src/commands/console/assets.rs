@@ -19,12 +19,12 @@ mod embedded {
     include!(concat!(env!("OUT_DIR"), "/console_assets.rs"));
 }
 
-/// The file that shows every view of the page.
+/// The file that is sent for every view of the page.
 const INDEX: &str = "/index.html";
 /// The directory whose files have a hash of their content in the name.
 const IMMUTABLE: &str = "/assets/";
 
-/// The page of a binary that was built without the files.
+/// The page of a binary that was built without `console/dist`.
 const MISSING: Asset = Asset {
     path: INDEX,
     etag: "\"missing\"",
@@ -33,7 +33,7 @@ const MISSING: Asset = Asset {
         <pre>console/tools/build\ncargo build</pre>\n</html>\n",
 };
 
-/// Returns whether the build has the page.
+/// Returns whether the binary was built with the page.
 pub(super) const fn is_built() -> bool {
     !embedded::ASSETS.is_empty()
 }
@@ -67,14 +67,15 @@ pub(super) fn respond(method: &Method, path: &str, headers: &HeaderMap) -> Respo
     response
 }
 
-/// Finds the file of a path. The names are compared as they are, so that no path leaves the directory.
+/// Finds the file with this path. The path is compared with the embedded paths without any resolution, so no path can
+/// lead out of the directory.
 fn find<'a>(assets: &'a [Asset], path: &str) -> Option<&'a Asset> {
     let named = |path: &str| assets.iter().find(|asset| asset.path == path);
     named(path).or_else(|| is_view(path).then(|| named(INDEX).unwrap_or(&MISSING)))
 }
 
-/// Returns whether a path can be a view of the page: it has no file extension, and browsers and proxies read it alike. For
-/// example, a browser reads `//host/` in a link as another host.
+/// Returns whether a path can be a view of the page: it has no file extension, and browsers and proxies interpret it in
+/// the same way. For example, a browser interprets `//host/` in a link as another host.
 fn is_view(path: &str) -> bool {
     let encoded = path.to_ascii_lowercase();
     path.starts_with('/')
@@ -132,7 +133,7 @@ mod tests {
     ];
 
     #[test]
-    fn views_have_the_index_and_unknown_files_nothing() {
+    fn views_return_index_and_unknown_files_nothing() {
         for (path, found) in [
             ("/", Some(INDEX)),
             ("/login", Some(INDEX)),

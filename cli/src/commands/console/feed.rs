@@ -1,7 +1,7 @@
 //! The merged stream of a page: sessions, their threads and one transcript.
 //!
-//! At most one change of a transcript is buffered: each message is received when the page has taken the last one, so a
-//! slow browser slows down its own streams and the supervisor bounds them.
+//! At most one change of a transcript is buffered: each message is received only after the page has received the
+//! previous one. A slow browser therefore slows down only its own streams, and the supervisor limits their buffers.
 
 use std::{pin::Pin, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     sanitize,
 };
 
-/// Interval of empty messages on a silent stream. Proxies end streams that are silent for a minute.
+/// Interval of empty messages on a silent stream. Some proxies end a stream after a minute without data.
 const ALIVE: Duration = Duration::from_secs(15);
 
 /// The service of the page's stream.
@@ -77,7 +77,7 @@ struct OneSession {
     sessions: Follow<WatchSessionsRequest>,
 }
 
-/// What a page follows.
+/// The sessions and the transcript that a page follows.
 struct Feed {
     sessions: Sessions,
     /// `None` without a transcript, and after its end.
@@ -189,7 +189,7 @@ fn follow_transcript(follow: Follow<WatchTranscriptRequest>) -> mpsc::Receiver<C
     tokio::spawn(async move {
         tokio::select! {
             () = forward_entries(follow, &changes) => {}
-            // The page is gone.
+            // The page has closed the stream.
             () = changes.closed() => {}
         }
     });
@@ -204,7 +204,7 @@ async fn forward_entries(mut follow: Follow<WatchTranscriptRequest>, changes: &m
                 let is_last = response.closed;
                 (Change::Transcript(*response), is_last)
             }
-            // The entries have numbers, so the page needs no news about the connection.
+            // The page is not notified about the connection, because the entries are numbered.
             Ok(Update::Opened | Update::Lost { .. }) => continue,
             Err(status) => (Change::TranscriptError(Error::from(status).message().to_owned()), true),
         };
@@ -214,7 +214,7 @@ async fn forward_entries(mut follow: Follow<WatchTranscriptRequest>, changes: &m
     }
 }
 
-/// Returns the next change of a transcript. Waits forever without one, and after its end. Cancel safe.
+/// Returns the next change of a transcript. Waits forever without a transcript and after its end. Cancel safe.
 async fn next_of_transcript(transcript: &mut Option<mpsc::Receiver<Change>>) -> Change {
     if let Some(changes) = transcript
         && let Some(change) = changes.recv().await
@@ -243,8 +243,8 @@ fn status(error: &Error) -> Status {
         | Kind::Usage
         | Kind::AgentFailed
         | Kind::Interrupted
-        | Kind::AnsweredRefusal
-        | Kind::Answered
+        | Kind::ReportedRefusal
+        | Kind::Reported
         | Kind::ClosedPipe => Code::FailedPrecondition,
     };
     Status::new(code, error.message())

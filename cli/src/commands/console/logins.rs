@@ -1,4 +1,4 @@
-//! One-time codes and the logins that they start, and the logins of a proxy. Time is an argument.
+//! One-time codes, the logins with these codes, and the logins by a proxy. Functions receive the time as an argument.
 
 use std::{
     collections::VecDeque,
@@ -10,39 +10,39 @@ use tokio_util::sync::CancellationToken;
 
 use super::{methods::Access, proxy::User};
 
-/// The time in which a code can be used.
+/// Time for which a code is valid.
 pub(super) const CODE_LIFETIME: Duration = Duration::from_secs(60);
-/// The time after which a login ends.
+/// Time after which a login ends.
 pub(super) const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
-/// The time after which a stream ends that a proxy let through, so that the proxy checks the login again.
+/// Time after which a stream through a proxy ends, so that the proxy checks the login again.
 const PROXY_LOGIN_LIFETIME: Duration = Duration::from_secs(15 * 60);
-/// Maximum number of logins. A further one ends the oldest.
+/// Maximum number of logins. A further login ends the oldest one.
 const MAX_LOGINS: usize = 16;
 /// Maximum number of attempts to log in within [`ATTEMPT_WINDOW`].
 const MAX_ATTEMPTS: usize = 20;
-/// The time for which an attempt counts.
+/// Time for which an attempt counts.
 const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
 
-/// A login. Clones share the end.
+/// A login. Clones end together.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     /// The permitted calls.
     pub(super) access: Access,
     /// The name of the person, if a proxy logged them in.
     pub(super) user: Option<String>,
-    /// When it ends by itself.
+    /// The time at which the login expires.
     pub(super) expires: Instant,
-    /// Cancelled when it ends earlier.
+    /// Cancelled when the login ends before it expires.
     pub(super) ended: CancellationToken,
 }
 
-/// Why a code does not log in.
+/// The reason why a code is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Rejected {
-    /// There is a valid code, and this is another one.
+    /// The code is not the valid one.
     #[error("wrong code; open the last link that the terminal of `troupe console` shows")]
     Wrong,
-    /// No code is valid: it expired or was used.
+    /// No code is valid: the last code has expired or was used.
     #[error("the link has expired or was used; the terminal of `troupe console` shows a new one")]
     Expired,
     /// Too many attempts.
@@ -50,7 +50,7 @@ pub(super) enum Rejected {
     TooMany,
 }
 
-/// A code that was not used yet.
+/// An unused code.
 struct Code {
     text: SecretToken,
     expires: Instant,
@@ -58,13 +58,13 @@ struct Code {
 
 /// The code and the logins of a console.
 pub(super) struct Logins {
-    /// What the logins of codes permit.
+    /// The permissions of logins with a code.
     access: Access,
     code: Option<Code>,
-    /// Oldest first, with their secrets.
+    /// The logins with their secrets, oldest first.
     logins: VecDeque<(SecretToken, Login)>,
     attempts: VecDeque<Instant>,
-    /// Ends all logins.
+    /// Cancelled to end all logins.
     stopped: CancellationToken,
 }
 
@@ -80,11 +80,11 @@ impl Logins {
         }
     }
 
-    /// Replaces the code by a new one, which it returns.
+    /// Replaces the code and returns the new code.
     ///
     /// # Errors
     ///
-    /// The operating system has no random bytes.
+    /// Fails if the operating system returns no random bytes.
     pub(super) fn issue_code(&mut self, now: Instant) -> Result<SecretToken, SecretError> {
         let text = SecretToken::generate()?;
         self.code = Some(Code {
@@ -94,11 +94,11 @@ impl Logins {
         Ok(text)
     }
 
-    /// Exchanges a code for the secret of a new login. `secret` has not been used before.
+    /// Starts a login with the secret `secret` if the code is valid. `secret` must be new.
     ///
     /// # Errors
     ///
-    /// See [`Rejected`].
+    /// Returns the reason why the code is rejected.
     pub(super) fn log_in(&mut self, candidate: &str, secret: SecretToken, now: Instant) -> Result<(), Rejected> {
         while self.attempts.front().is_some_and(|at| *at + ATTEMPT_WINDOW <= now) {
             self.attempts.pop_front();
@@ -132,7 +132,7 @@ impl Logins {
         Ok(())
     }
 
-    /// Returns the login of one request that a proxy let through. It is not stored.
+    /// Returns the login of one request from a proxy. The login is not stored.
     pub(super) fn of_user(&self, user: User, now: Instant) -> Login {
         Login {
             access: user.access,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_login_too_many_ends_the_oldest() {
+    fn login_beyond_maximum_ends_oldest_login() {
         let (mut logins, now) = (logins(), Instant::now());
         let secrets: Vec<SecretToken> = (0..=MAX_LOGINS)
             .map(|_| {

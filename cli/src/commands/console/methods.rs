@@ -9,17 +9,17 @@ use svc_kit::{
 use tonic::{Code, Status};
 use troupe_proto::{fault::Fault, reason::Reason};
 
-/// What the users of the console may do.
+/// The permissions of a user of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Everything that the page offers.
+    /// All methods that the console forwards.
     Operator,
-    /// Only what a viewer of the services may do.
+    /// The methods that a viewer of the services may call.
     Viewer,
 }
 
 impl Access {
-    /// Returns the role in the services that may do the same.
+    /// Returns the role with these permissions in the services.
     pub(super) const fn role(self) -> OperatorRole {
         match self {
             Self::Operator => OperatorRole::Admin,
@@ -48,13 +48,13 @@ pub(super) enum Service {
     Console,
 }
 
-/// The methods that the console serves by itself.
+/// The prefix of the methods that the console serves itself.
 const CONSOLE: &str = "/troupe.console.v1.ConsoleService/";
-/// The prefixes of the methods that are forwarded. Runners have another service.
+/// The prefix of the supervisor's methods that are forwarded. The methods for runners are in another service.
 const SUPERVISOR: &str = "/troupe.supervisor.v1.AgentSupervisorService/";
 const REGISTRY: &str = "/troupe.registry.v1.AgentRegistryService/";
 
-/// Methods for agents, runners and command lines. The page has no use for them.
+/// Methods for agents, runners and command lines, which the page does not need.
 const NOT_FORWARDED: &[&str] = &[
     "AppendTranscript",
     "AskParent",
@@ -68,7 +68,8 @@ const NOT_FORWARDED: &[&str] = &[
 ///
 /// # Errors
 ///
-/// UNIMPLEMENTED for a method that is not for the page, PERMISSION_DENIED for a method that a viewer may not call.
+/// Returns UNIMPLEMENTED for a method that is not for the page, and PERMISSION_DENIED for a method that a viewer may
+/// not call.
 pub(super) fn service_of(path: &str, access: Access) -> Result<Service, Status> {
     if path.starts_with(CONSOLE) {
         return Ok(Service::Console);

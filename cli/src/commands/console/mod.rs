@@ -1,9 +1,9 @@
 //! `troupe console`: the web console, a small HTTP server between a browser and the services.
 //!
-//! The browser has a cookie, the server has the operator's token. `origins` decides who may send requests, `logins` and
-//! `proxy` who is logged in, and `methods` what may be called; they are pure, except that `proxy` reads its secrets from
-//! a file. `pages` combines them for a request, `api` forwards calls, `feed` merges streams, and `server` bounds the
-//! connections.
+//! The browser has a cookie, and the server has the operator's token. `origins` checks the origin of a request,
+//! `logins` and `proxy` determine the login, and `methods` checks the permissions for a call; these modules are pure,
+//! except that `proxy` reads its secrets from a file. `pages` combines them for a request, `api` forwards calls, `feed`
+//! merges streams, and `server` limits the connections.
 
 mod api;
 mod assets;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Address of the page; port 0 selects a free port
     #[arg(long, env = "TROUPE_CONSOLE_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
-    /// Only show; reject everything that a viewer may not do
+    /// Only show data; reject all calls that a viewer may not make
     #[arg(long)]
     read_only: bool,
     /// URL of a proxy in front of the console
@@ -80,7 +80,7 @@ pub(crate) struct Args {
 
 /// Serves the console until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
-    // Installed first, so that a signal during startup stops it as well.
+    // Installed first, so that a signal also stops the startup.
     let mut signals = Signals::listen()?;
     let access = if args.read_only {
         Access::Viewer
@@ -112,7 +112,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// The address is not usable, or it is not a loopback address and there is no public URL.
+    /// Fails if the address is not usable, or if it is not a loopback address and there is no public URL.
     async fn bind(listen: &str, public_url: Option<PublicUrl>) -> Result<Self> {
         let listener = listen::bind(listen).await.map_err(Error::of)?;
         let address = listener.local_addr()?;
@@ -130,11 +130,11 @@ impl Port {
         })
     }
 
-    /// Connects to the supervisor. `access` is what the logins of links permit.
+    /// Connects to the supervisor. `access` contains the permissions of logins with a link.
     ///
     /// # Errors
     ///
-    /// The supervisor cannot be reached.
+    /// Fails if the supervisor cannot be reached.
     async fn connect(self, access: Access, proxy: Option<Proxy>, global: Global) -> Result<Running> {
         let server = global.server_name();
         let api = Api::connect(global).await?;
@@ -153,12 +153,13 @@ impl Port {
 struct Running {
     listener: TcpListener,
     console: Arc<Console>,
-    /// Ends all logins, and with them all streams.
+    /// Dropping this guard ends all logins, which ends all streams.
     logins_end: DropGuard,
 }
 
 impl Running {
-    /// Prints a link, and another one whenever it is needed; or the URL of the proxy. Serves until `stop` completes.
+    /// Serves until `stop` completes. Prints a login link, and a new one whenever it is needed. With a proxy, prints
+    /// the URL of the proxy instead.
     async fn serve(self, ui: &Ui, stop: impl Future<Output = ()>) -> Result<()> {
         if !assets::is_built() {
             ui.note("this build has no page; run console/tools/build, then build troupe again");
@@ -210,11 +211,11 @@ pub(crate) struct UpArgs {
 }
 
 impl UpArgs {
-    /// Binds the port, if the console is wanted.
+    /// Binds the port. Returns `None` if the flags request no console.
     ///
     /// # Errors
     ///
-    /// As [`Port::bind`].
+    /// The errors of [`Port::bind`].
     pub(crate) async fn bind(&self) -> Result<Option<Port>> {
         match self.console {
             true => Port::bind(&self.console_listen, None).await.map(Some),

@@ -1,4 +1,5 @@
-//! The addresses under which a browser reaches the console, and the checks that a request comes from its own page.
+//! The addresses under which a browser reaches the console, and the checks that a request comes from the console's own
+//! page.
 
 use std::{collections::HashMap, fmt, net::SocketAddr, str::FromStr};
 
@@ -7,7 +8,7 @@ use troupe_client::host::{is_loopback, is_this_machine};
 
 use crate::sanitize;
 
-/// How the browser describes the origin of a request.
+/// The header in which the browser describes the origin of a request.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// Maximum length of a value from a request that an error shows.
 const QUOTED_CHARS: usize = 80;
@@ -41,7 +42,7 @@ impl FromStr for PublicUrl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     is_https: bool,
-    /// The host and a port that is not the scheme's own, in lower case.
+    /// The host in lower case, with the port unless it is the default port of the scheme.
     host: String,
 }
 
@@ -68,13 +69,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why a request is refused.
+/// The reason why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Foreign {
-    /// Another site resolves its name to this address (DNS rebinding), or a proxy has a name that is not known here.
+    /// The console does not know the host name: another site resolves its name to this address (DNS rebinding), or
+    /// --public-url does not name the proxy.
     #[error("unknown host {host:?}; open {own}, or start the console with --public-url and the URL of your proxy")]
     Host {
-        /// The name from the request.
+        /// The host name from the request.
         host: String,
         /// The address to use.
         own: String,
@@ -100,8 +102,8 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// Returns the origins of a console on this address. Only the public URL counts if the address is not a loopback
-    /// address.
+    /// Returns the origins of a console on this address. On an address that is not a loopback address, the public URL
+    /// is the only origin.
     pub(super) fn new(listening: SocketAddr, public: Option<PublicUrl>) -> Self {
         let port = listening.port();
         let own = Origin::new(false, &listening.to_string());
@@ -127,8 +129,8 @@ impl Origins {
     ///
     /// # Errors
     ///
-    /// [`Foreign::Host`] if the request has no Host header, several, or one with another name, or if its target names
-    /// another host than the header. Only a client of a proxy names a host in the target.
+    /// Returns [`Foreign::Host`] if the request has no Host header, several Host headers or an unknown host name, or if
+    /// its target contains another host than the header. Only a client of a proxy sends a host in the target.
     pub(super) fn of(&self, target: &Uri, headers: &HeaderMap) -> Result<&Origin, Foreign> {
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
@@ -158,12 +160,12 @@ impl Origins {
 }
 
 impl Origin {
-    /// Checks that this page sent the request. Sec-Fetch-Site and Origin are set by the browser and cannot be changed by
-    /// a page.
+    /// Checks that this page sent the request. Sec-Fetch-Site and Origin are set by the browser and cannot be changed
+    /// by a page.
     ///
     /// # Errors
     ///
-    /// [`Foreign::Page`] for another page, [`Foreign::Unknown`] without both headers.
+    /// Returns [`Foreign::Page`] for another page, and [`Foreign::Unknown`] if both headers are missing.
     pub(super) fn check_sender(&self, headers: &HeaderMap) -> Result<(), Foreign> {
         let own = self.to_string();
         let values = |name: &str| {
@@ -184,11 +186,11 @@ impl Origin {
         }
     }
 
-    /// Checks that no other site reads from the console. The user may open a page directly.
+    /// Checks that no other site reads from the console. Requests of a user who opens the address directly are allowed.
     ///
     /// # Errors
     ///
-    /// [`Foreign::Page`] for another site.
+    /// Returns [`Foreign::Page`] for another site.
     pub(super) fn check_reader(&self, headers: &HeaderMap) -> Result<(), Foreign> {
         let site = headers
             .get(SEC_FETCH_SITE)
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_hosts_are_known() {
+    fn unknown_host_is_rejected() {
         for (listening, public, host, origin) in [
             ("127.0.0.1:8080", None, "127.0.0.1:8080", Some("http://127.0.0.1:8080")),
             ("127.0.0.1:8080", None, "LocalHost:8080", Some("http://localhost:8080")),
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn target_names_the_same_host_as_the_header() {
+    fn target_host_must_match_host_header() {
         let origins = origins("127.0.0.1:8080", None);
         for (target, host, is_known) in [
             ("/me", "127.0.0.1:8080", true),
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_page_may_send() {
+    fn request_of_another_page_is_rejected() {
         let own = "http://127.0.0.1:8080";
         let origins = origins("127.0.0.1:8080", None);
         for (pairs, is_allowed) in [

@@ -27,12 +27,13 @@ use super::{
 const MAX_CODE_BYTES: usize = 512;
 /// Maximum time for the body of a request to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// The path of probes. They know no name of the console and have no login, so the answer says nothing else.
+/// The path of health probes. Probes use other host names and have no login, so the answer contains no other
+/// information.
 const HEALTH_PATH: &str = "/healthz";
-/// Bytes before the message of a call: a flag and the length.
+/// Number of bytes before the message of a call: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// Headers of every response. No page of another site can embed, read or script the console.
+/// Headers of every response. They prevent pages of other sites from embedding, reading or scripting the console.
 const SECURITY_HEADERS: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -48,10 +49,10 @@ const SECURITY_HEADERS: &[(&str, &str)] = &[
 /// The console behind its HTTP port.
 pub(super) struct Console {
     origins: Origins,
-    /// The port is part of the cookie's name, because browsers send cookies to all ports of a host.
+    /// The port of the console. It is part of the cookie's name, because browsers send cookies to all ports of a host.
     port: u16,
     logins: Mutex<Logins>,
-    /// Logs in every request, instead of the links.
+    /// The proxy that logs people in with each request. `None` if people log in with links.
     proxy: Option<Proxy>,
     api: Api,
     /// The name of the server for people.
@@ -95,7 +96,7 @@ impl Console {
     ///
     /// # Errors
     ///
-    /// The operating system has no random bytes.
+    /// Fails if the operating system returns no random bytes.
     pub(super) fn new_link(&self) -> crate::error::Result<String> {
         let code = self
             .logins()
@@ -106,7 +107,7 @@ impl Console {
     }
 
     fn logins(&self) -> MutexGuard<'_, Logins> {
-        // The state is valid between any two statements.
+        // A poisoned lock is usable, because a panic cannot leave the state inconsistent.
         self.logins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +214,10 @@ impl Console {
     async fn call(&self, login: Option<Login>, parts: &Parts, body: Incoming) -> Response<Body> {
         let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         if content_type != Some(api::CONTENT_TYPE.as_bytes()) {
-            let text = format!("calls have the content type {}", api::CONTENT_TYPE);
+            let text = format!(
+                "unsupported content type; calls must have the content type {}",
+                api::CONTENT_TYPE
+            );
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, &text);
         }
         let Some(login) = login else {
@@ -226,11 +230,11 @@ impl Console {
         }
     }
 
-    /// Returns the login of a request.
+    /// Returns the login of a request, or `None` if the request has no login.
     ///
     /// # Errors
     ///
-    /// The request did not pass the proxy that logs people in.
+    /// Fails if a proxy logs people in and the request does not come from it.
     fn find_login(&self, origin: &Origin, headers: &HeaderMap) -> Result<Option<Login>, Unidentified> {
         let now = Instant::now();
         if let Some(proxy) = &self.proxy {
@@ -255,7 +259,7 @@ impl Console {
     }
 
     fn cookie_name(&self, origin: &Origin) -> String {
-        // A browser accepts the prefix over TLS only.
+        // Browsers accept the prefix `__Host-` only over TLS.
         match origin.is_https() {
             true => "__Host-troupe-console".to_owned(),
             false => format!("troupe-console-{}", self.port),
@@ -271,7 +275,7 @@ impl Console {
     }
 }
 
-/// Reads a body of at most so many bytes.
+/// Reads a body of at most `limit` bytes.
 async fn read(body: Incoming, limit: usize) -> Result<Bytes, Response<Body>> {
     match timeout(BODY_WITHIN, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),

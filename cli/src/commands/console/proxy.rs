@@ -1,6 +1,6 @@
 //! Logins by an authenticating proxy. With each request, the proxy sends a shared secret and the name of the person.
 //!
-//! The console stores no such login: it checks every request, so that a login ends when the proxy ends it.
+//! The console does not store these logins. It checks every request, so that a login ends when the proxy ends it.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ const NAME_RULE: &str = "a name has 1 to 128 ASCII letters, digits and character
 /// The flags for a proxy that logs people in.
 #[derive(Debug, clap::Args)]
 pub(super) struct ProxyArgs {
-    /// Let the proxy log people in; it sends a secret of this file in X-Troupe-Proxy-Secret
+    /// File with secrets, one of which the proxy sends in X-Troupe-Proxy-Secret; the proxy then logs people in
     #[arg(
         long,
         env = "TROUPE_CONSOLE_PROXY_SECRET_FILE",
@@ -38,7 +38,7 @@ pub(super) struct ProxyArgs {
         value_parser = parse_user_header
     )]
     proxy_user_header: HeaderName,
-    /// Name of a person who may do everything (repeatable); all others only view
+    /// Name of a person with all permissions (repeatable); all other people can only view
     #[arg(
         long = "proxy-operator",
         value_name = "NAME",
@@ -74,7 +74,7 @@ impl ProxyArgs {
     ///
     /// # Errors
     ///
-    /// The file cannot be read or protected, or has no secret.
+    /// Fails if the file cannot be read or protected, or contains no secret.
     pub(super) fn load(self) -> Result<Option<Proxy>> {
         let Some(path) = self.proxy_secret_file else {
             return Ok(None);
@@ -99,20 +99,20 @@ pub(super) struct Proxy {
 pub(super) struct User {
     /// The name, which is safe to log and to show.
     pub(super) name: String,
-    /// What the person may do.
+    /// The permissions of the person.
     pub(super) access: Access,
 }
 
-/// Why a request has no user.
+/// The reason why a request has no user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unidentified {
     /// The request did not pass the proxy, or the proxy does not add the header.
     #[error("the request has no {0} header; open the console through its proxy, which has to add the header")]
     Missing(HeaderName),
-    /// The client may have sent one of the values.
+    /// The header has several values. The client may have sent one of them.
     #[error("the request has several {0} headers; the proxy has to replace those of the client")]
     Repeated(HeaderName),
-    /// The secret is not one of the file.
+    /// The secret is not in the file.
     #[error("wrong secret in {SECRET_HEADER}; the proxy has to send a secret of the console's --proxy-secret-file")]
     WrongSecret,
     /// The name could be confused with another one.
@@ -125,7 +125,8 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// See [`Unidentified`]. A client without the secret cannot find out which header has the name.
+    /// Returns the reason why the request has no user. A client without the secret cannot find out which header
+    /// contains the name.
     pub(super) fn identify(&self, headers: &HeaderMap) -> std::result::Result<User, Unidentified> {
         let secret = single(headers, &SECRET_HEADER)?;
         let secret = secret.to_str().ok().filter(|text| text.len() <= MAX_TOKEN_BYTES);
@@ -145,7 +146,7 @@ impl Proxy {
     }
 }
 
-/// Returns the value of a header that a request has once.
+/// Returns the value of a header that a request must contain exactly once.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> std::result::Result<&'a HeaderValue, Unidentified> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -17,7 +17,7 @@ use tonic::transport::server::TcpIncoming;
 
 use super::pages::Console;
 
-/// Maximum number of connections. A browser has six to a server.
+/// Maximum number of connections. A browser opens up to six connections to a server.
 const MAX_CONNECTIONS: usize = 256;
 /// Maximum time from the start of a connection, or from the last response, to the end of the next request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(20);
@@ -27,14 +27,14 @@ const MAX_HEADERS: usize = 64;
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Maximum size of the buffer of a connection in each direction.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// Idle time after which the kernel probes a browser. A dead one would keep its streams.
+/// Idle time after which the kernel probes a connection, because the streams of a crashed browser would stay open.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept. It prevents a busy loop when the process has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// Maximum time for responses in progress at the end.
+/// Maximum time for the responses in progress to complete when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `stop` completes, then ends the connections. `stop` has to end the streams.
+/// Serves until `stop` completes, then closes the connections. Before `stop` completes, it has to end the streams.
 pub(super) async fn serve(listener: TcpListener, console: Arc<Console>, stop: impl Future<Output = ()>) {
     let mut incoming = TcpIncoming::from(listener)
         .with_nodelay(Some(true))
@@ -61,7 +61,7 @@ pub(super) async fn serve(listener: TcpListener, console: Arc<Console>, stop: im
             }
             None => break,
         };
-        // Beyond the maximum, the connection is closed at once.
+        // At the maximum, a new connection is closed at once.
         let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
             continue;
         };
@@ -72,7 +72,7 @@ pub(super) async fn serve(listener: TcpListener, console: Arc<Console>, stop: im
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), respond));
         tokio::spawn(async move {
-            // An error is the end of one browser's connection.
+            // An error ends this connection only.
             let _ = connection.await;
             drop(permit);
         });

@@ -1,4 +1,5 @@
-//! The claims of the demo. Each is checked against the observed events, never against the requests that were sent.
+//! The claims of the demo. Each claim is checked against the observed events, never against the requests that were
+//! sent.
 
 use std::collections::HashMap;
 
@@ -117,7 +118,10 @@ pub(super) fn all(seen: &Seen, evidence: &Evidence<'_>) -> Vec<Check> {
         ),
         ("the whole tree was fenced before the first stop", facts.fence_first()),
         ("the cascade closed leaf first, without force", facts.leaf_first()),
-        ("the watched state equals the listed state", facts.picture_is_true()),
+        (
+            "the watched state equals the listed state",
+            facts.watched_equals_listed(),
+        ),
     ];
     let check = |(name, verdict): (&'static str, Verdict)| Check {
         name,
@@ -318,7 +322,7 @@ impl Facts<'_> {
         ensure(!closings.is_empty(), || "no thread was closed".to_owned())
     }
 
-    fn picture_is_true(&self) -> Verdict {
+    fn watched_equals_listed(&self) -> Verdict {
         let status = |thread: &Thread| (thread.thread_id.clone(), ui::status_of(thread));
         let seen: HashMap<String, StatusKind> = self.threads().iter().map(status).collect();
         let listed: HashMap<String, StatusKind> = self.evidence.listed.iter().map(status).collect();
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn checks_fail_without_events() {
-        // Only the comparison of two empty lists holds. All other claims need events.
+        // Without events, only the last of the claims holds, because it compares two empty lists.
         assert_eq!(against(&Seen::default()).len(), 11);
     }
 

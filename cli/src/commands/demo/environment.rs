@@ -17,7 +17,7 @@ use crate::{
 /// Number of recent events shown below the tree.
 const RECENT: usize = 6;
 /// Maximum time that the demo waits for a condition.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The observed state and events.
 #[derive(Clone, Debug, Default)]
@@ -80,11 +80,11 @@ impl<'a> DemoEnvironment<'a> {
 
     /// Displays events until a condition holds.
     pub(super) async fn until(&mut self, what: &str, is_seen: impl Fn(&Seen) -> bool) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while !is_seen(&self.seen) {
             let news = timeout_at(deadline, self.follow.next()).await.map_err(|_| {
-                Error::failure(format!("after {} s still not seen: {what}", PATIENCE.as_secs()))
-                    .hint("TROUPE_LOG=info troupe demo shows what the services say")
+                Error::failure(format!("not observed within {} s: {what}", MAX_WAIT.as_secs()))
+                    .hint("`TROUPE_LOG=info troupe demo` shows the logs of the services")
             })?;
             self.take(news?)?;
         }

@@ -1,4 +1,4 @@
-//! `troupe demo`: plays a complete delegation and verifies what happened.
+//! `troupe demo`: plays a complete delegation and verifies the observed events.
 
 mod checks;
 mod environment;
@@ -197,7 +197,7 @@ async fn open_session(supervisor: &mut Supervisor, cwd: &str) -> Result<Session>
     let answer = supervisor.create_session(Request::new(request)).await?.into_inner();
     answer
         .session
-        .ok_or_else(|| Error::failure("the supervisor answered no session"))
+        .ok_or_else(|| Error::failure("the supervisor returned no session"))
 }
 
 async fn cast_all(
@@ -228,7 +228,7 @@ async fn cast_all(
         ids.push(spawned.thread.unwrap_or_default().thread_id);
     }
     let [finder, delegator, worker, holder] =
-        <[String; 4]>::try_from(ids).map_err(|_| Error::failure("the supervisor answered no threads"))?;
+        <[String; 4]>::try_from(ids).map_err(|_| Error::failure("the supervisor returned no threads"))?;
     Ok(Cast {
         root: session.root_thread_id.clone(),
         finder,

@@ -1,4 +1,4 @@
-//! An export as one HTML file without references to anything outside of it.
+//! An export as one HTML file without external references.
 
 use troupe_proto::supervisor::v1::{StatusKind, Thread, TranscriptEntry, TranscriptKind};
 
@@ -132,7 +132,7 @@ fn name(thread: &Thread) -> String {
     )
 }
 
-/// Returns a text for HTML content and quoted attributes.
+/// Escapes a text for HTML content and quoted attributes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in sanitize::block(text).chars() {
@@ -154,7 +154,7 @@ mod tests {
     use crate::commands::export::tests::sample;
 
     #[test]
-    fn document_refers_to_nothing_outside_of_it() {
+    fn document_has_no_external_references() {
         let shown = document(&sample());
         assert!(
             !shown.contains("<script") && !shown.contains("http:") && !shown.contains("https:"),

@@ -53,14 +53,14 @@ fn of_entry(entry: &TranscriptEntry) -> String {
     let clock = time::clock(entry.time.as_ref());
     let body = transcript_format::body(entry, &entry.text);
     let body = match entry.kind() {
-        // The agent writes Markdown. A quotation keeps it apart from the document.
+        // The agent writes Markdown. A quotation separates it from the document.
         TranscriptKind::Message => body.lines().map(|line| format!("> {line}\n")).collect(),
         _ => fenced(&body),
     };
     format!("\n**{name}** {clock}\n\n{body}")
 }
 
-/// Returns a text as a block of code whose fence does not occur in it.
+/// Formats a text as a code block with a fence that does not occur in the text.
 fn fenced(text: &str) -> String {
     let longest = text
         .split(|character| character != '`')

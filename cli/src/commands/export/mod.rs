@@ -26,9 +26,9 @@ Examples:
   troupe export fa11aa -o html >session.html
   troupe export fa11aa --prompts -o html >session.html
 
-Markdown is the default. The HTML file needs no network. A line of JSON lines is a record: a
-header, the session, its threads, events, prompts and artifacts, and the entries of the
-transcripts.";
+Markdown is the default. The HTML file needs no network. With JSON lines, each line is a
+record: a header, the session, its threads, events, prompts and artifacts, and the entries of
+the transcripts.";
 
 /// The arguments of `export`.
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ struct Export {
     threads: Vec<Thread>,
     /// The transcripts, by thread.
     transcripts: BTreeMap<String, Vec<TranscriptEntry>>,
-    /// The texts of the prompts that have some, by thread and turn.
+    /// The stored texts of prompts, by thread and turn.
     prompts: BTreeMap<(String, u32), String>,
 }
 
@@ -104,7 +104,7 @@ impl Export {
         }
     }
 
-    /// Reads the texts that are too long to be part of their entries. Viewers do not receive them.
+    /// Reads the texts that are too long to be part of their entries. Viewers do not receive these texts.
     async fn fetch_texts(&mut self, supervisor: &mut Supervisor, session: &str) -> Result<()> {
         for entry in self.transcripts.values_mut().flatten() {
             let Some(content) = entry.content.as_ref().filter(|content| !content.preview.is_empty()) else {
@@ -150,8 +150,8 @@ impl Export {
     }
 }
 
-/// Returns the error of a document format with another command.
-pub(crate) fn misplaced(format: &Format) -> Option<Error> {
+/// Returns the error if the format is a document format, which only `export` supports.
+pub(crate) fn check_other_command(format: &Format) -> Option<Error> {
     let is_document = matches!(format, Format::Markdown | Format::Html);
     is_document.then(|| Error::usage(format!("only `troupe export` writes {format}")).hint("use --output json"))
 }

@@ -130,7 +130,8 @@ impl Files {
         }
         for folder in names.iter().map(|name| directory.join(name)) {
             let is_folder = fs::symlink_metadata(&folder).is_ok_and(|metadata| metadata.is_dir());
-            // Only some foreign programs have agent directories, and the location of the files identifies the program.
+            // Only foreign programs may have subdirectories with agent files. The location of a file identifies the
+            // program.
             if is_folder && kind == Some(LintKind::Foreign) && of_directory(&folder) == kind {
                 self.directory(&folder, kind);
             }
@@ -183,7 +184,7 @@ pub(super) fn diagnostic(path: &Path, finding: Finding) -> Diagnostic {
 ///
 /// # Errors
 ///
-/// Returns the reason for which the registry could not read the file either.
+/// Returns the reason why the file cannot be read. The registry rejects the file for the same reason.
 pub(super) fn read(path: &Path) -> std::result::Result<Vec<u8>, Finding> {
     let refused = |why: String| Finding::error(FindingKind::Unreadable, None, why);
     let failed = |error: std::io::Error| refused(format!("cannot be read: {error}"));
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_file_of_one_name_is_reported() {
+    fn second_file_with_same_name_is_reported() {
         let tree = Tree::new(&["r/.codex/.agents/Worker.md", "r/.codex/.agents/worker.md"]);
         let files = Files::named(&[tree.at("r")], None).unwrap();
         // A case-insensitive file system has only one file.

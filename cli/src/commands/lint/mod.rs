@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         _ => context.ui.answer(|| to_json(&report), || text(&report))?,
     }
     if errors > 0 || (args.strict && warnings > 0) {
-        return Err(Error::answered(summary(&report)));
+        return Err(Error::reported(summary(&report)));
     }
     Ok(())
 }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_shown_from_here() {
+    fn paths_are_relative_to_current_directory() {
         assert_eq!(shown("/p/a.md", Some(Path::new("/p"))), "a.md");
         assert_eq!(shown("/q/a.md", Some(Path::new("/p"))), "/q/a.md");
         assert_eq!(shown("a.md", Some(Path::new("/p"))), "a.md");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_path_is_a_file_uri() {
+    fn absolute_path_is_file_uri() {
         assert_eq!(uri(Path::new("/a b/ü.md")), "file:///a%20b/%C3%BC.md");
     }
 }

@@ -11,16 +11,16 @@ use crate::{
     ids, names, ui,
 };
 
-/// A call that changes a session. `make` sets the request id, the reason of an interruption or a closing, and what happens
-/// at a limit.
+/// A call that changes a session. `make` sets the request id, the reason of an interruption or a closing, and the
+/// behavior at a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Call {
     /// Decides an approval.
     Decide(ResolveApprovalRequest),
     /// Sends input to a thread.
     Send(SendInputRequest),
-    /// Interrupts a thread and its descendants. The turn is the one that the screen showed. Another turn is not
-    /// interrupted. `None`: no turn of the thread itself runs.
+    /// Interrupts a thread and its descendants. The request contains the thread's turn that the screen showed; a later
+    /// turn is not interrupted. Without a turn, no turn of the thread itself is interrupted.
     Interrupt(InterruptAgentRequest),
     /// Closes a thread and its descendants.
     Close(CloseAgentRequest),

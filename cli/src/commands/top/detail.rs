@@ -1,4 +1,4 @@
-//! The details of the selected row: what to load for them, and how they are loaded.
+//! The details of the selected row: their source, and the calls that load them.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,17 +20,17 @@ use crate::{
     ui::style,
 };
 
-/// Entries of a transcript that are loaded at first.
+/// Number of the latest entries of a transcript that are loaded first.
 const TAIL: u32 = 200;
-/// Events of a session among which those of the thread are loaded at first.
+/// Number of the latest events of a session in which the thread's events are searched first.
 const EVENTS: u64 = 1000;
-/// Lines of an entry's text that are shown.
+/// Maximum number of displayed lines of an entry's text.
 const MAX_LINES: usize = 40;
-/// Lines of a tool's result that are shown.
+/// Maximum number of displayed lines of a tool's result.
 const MAX_RESULT_LINES: usize = 8;
-/// Bytes of a diff that are shown.
+/// Maximum size of a displayed diff, in bytes.
 const MAX_DIFF: u64 = 256 * 1024;
-/// A selection that changes within this time loads nothing.
+/// Delay before the details of a selection are loaded. If the selection changes within this time, nothing is loaded.
 const REST: Duration = Duration::from_millis(120);
 
 /// A tab of a thread's details.
@@ -39,9 +39,9 @@ pub(super) enum Tab {
     /// The end of the transcript, then its new entries.
     #[default]
     Transcript,
-    /// The properties of the thread. The model has them.
+    /// The properties of the thread. They are in the model, so nothing is loaded.
     Info,
-    /// The latest prompt, and its difference from the one before.
+    /// The latest prompt, and its difference from the earlier prompt.
     Prompt,
     /// The mail and the edges.
     Mail,
@@ -72,13 +72,13 @@ impl Tab {
             .map_or(self, |(tab, _)| *tab)
     }
 
-    /// Returns whether new lines are added at the end, so that the end is shown at first.
+    /// Returns whether the tab is a log: new lines are added at the end, and the end is shown first.
     pub(super) const fn is_log(self) -> bool {
         matches!(self, Self::Transcript | Self::Events)
     }
 }
 
-/// What to load for the details.
+/// The source of the details.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
     /// A tab of a thread. Another width or version loads it again.
@@ -96,7 +96,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Returns whether both are about the same thing, possibly in different versions.
+    /// Returns whether both are about the same tab of a thread or the same approval, possibly in different versions.
     pub(super) fn is_same_subject(&self, other: &Self) -> bool {
         self.subject() == other.subject()
     }
@@ -115,9 +115,9 @@ impl Source {
 pub(super) enum Change {
     /// These lines, or the error that prevents loading, replace the lines.
     Replace(Vec<String>),
-    /// These lines follow the lines.
+    /// These lines are added at the end.
     Append(Vec<String>),
-    /// These events follow.
+    /// These events are added at the end.
     Events(Vec<Event>),
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn load(mut supervisor: Supervisor, source: Source, changes: mp
         Ok(None) => return,
         Err(error) => Change::Replace(vec![error.message().to_owned()]),
     };
-    // The receiver is gone when the screen ends.
+    // Sending fails only after the screen has ended.
     let _ = changes.send((source.clone(), change)).await;
 }
 
@@ -196,7 +196,8 @@ async fn follow_events(
     .await
 }
 
-/// Sends no lines once the watch is open, then the change of each message, until `change_of` says that it is the last one.
+/// Sends an empty list of lines once the watch is open, and then the change of each message. Ends after the change that
+/// `change_of` marks as the last one.
 async fn send_updates<W: Watch>(
     follow: &mut Follow<W>,
     send: impl AsyncFn(Change) -> bool,
@@ -205,7 +206,7 @@ async fn send_updates<W: Watch>(
     let mut is_begun = false;
     loop {
         let (change, is_last) = match follow.next().await? {
-            // A watch that is opened again continues.
+            // A reconnected watch continues after the last message, so the lines are kept.
             Update::Opened if is_begun => continue,
             Update::Opened => (Change::Replace(Vec::new()), false),
             Update::Message(message) => change_of(*message),

@@ -1,4 +1,4 @@
-//! A stage of sessions for tests.
+//! Sessions for tests.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,10 +16,10 @@ use troupe_proto::{
 use super::state::{Effect, State};
 use crate::{filter::Filter, follow::SessionsUpdate};
 
-/// The present time of the stage.
+/// The current time in the tests, in seconds since the epoch.
 const NOW: u64 = 1_800_000_000;
 
-/// Returns a time before the present time of the stage.
+/// Returns the time that is this many seconds before [`NOW`].
 pub(super) fn ago(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW - seconds)
 }
@@ -73,7 +73,7 @@ fn tokens(input: u64, output: u64, cost_micros: u64) -> Option<Usage> {
 
 fn threads() -> Vec<Thread> {
     let mut root = thread("0000aa00", "", "default", StatusKind::Running, 600);
-    // Its client executes it.
+    // A client executes the root, so the root has no turn.
     root.turn = 0;
     let mut lead = thread("0000aa01", "0000aa00", "orchestrator", StatusKind::Running, 540);
     lead.alias = "lead".to_owned();
@@ -217,7 +217,7 @@ pub(super) fn message(message: Message) -> SessionsUpdate<WatchThreadsResponse> 
     SessionsUpdate::Message(id("0000cc03"), Box::new(response))
 }
 
-/// Creates the state of a screen of this size that shows the stage.
+/// Creates the state of a screen of this size that shows the sessions.
 pub(super) fn state(width: u16, height: u16) -> State {
     let mut state = State::new(Filter::default(), false, ago(0));
     state.size = (width, height);

@@ -14,11 +14,11 @@ use crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
-/// Time after which the thread sees that it has to end, or that the terminal is gone.
+/// Interval at which the thread checks whether it has to end and whether the terminal is closed.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Reads the input in a thread. The thread has ended when this is dropped, so that a child process receives all later
-/// input. (The thread of crossterm's stream ends at some later time.)
+/// Reads the input in a thread. Dropping this value waits for the end of the thread, so that a child process receives
+/// all later input. (The thread of crossterm's stream would end at some later time.)
 pub(super) struct TerminalInput {
     events: mpsc::Receiver<io::Result<Event>>,
     is_over: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ impl TerminalInput {
         }
     }
 
-    /// Returns the next event. `None`: the terminal is gone.
+    /// Returns the next event, or `None` if the terminal is closed.
     ///
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Event> {
@@ -59,11 +59,11 @@ impl TerminalInput {
     }
 }
 
-/// Waits for an event for a while. Returns whether there is one.
+/// Waits for an event for at most [`POLL`]. Returns whether there is an event.
 ///
 /// # Errors
 ///
-/// The terminal is gone. crossterm would read its end again and again.
+/// Fails if the terminal is closed. crossterm would read the end of the input again and again.
 fn wait_for_input() -> io::Result<bool> {
     if event::poll(POLL)? {
         return Ok(true);
@@ -81,7 +81,7 @@ fn wait_for_input() -> io::Result<bool> {
 impl Drop for TerminalInput {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // A thread that waits for room in the channel ends, too.
+        // Ends the thread even if it waits for space in the channel.
         self.events.close();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was printed already.

@@ -181,7 +181,7 @@ pub(super) fn command(event: &KeyEvent) -> Option<Command> {
 }
 
 impl Binding {
-    /// Returns the keys.
+    /// Returns the keys of the binding.
     #[cfg(test)]
     pub(super) const fn keys(&self) -> &'static [Pressed] {
         self.keys

@@ -10,9 +10,9 @@ pub(super) enum Focus {
     Detail,
 }
 
-/// From this width on, the details are next to the list.
+/// Minimum width of the screen at which the details are next to the list, in columns.
 const SIDE_BY_SIDE: u16 = 100;
-/// From this height on, the details are below the list.
+/// Minimum height of the screen at which the details are below the list, in rows.
 const STACKED: u16 = 18;
 
 /// The areas of the screen.

@@ -1,7 +1,7 @@
-//! `troupe top`: one screen with all sessions, their threads and what waits for a person.
+//! `troupe top`: one screen with all sessions, their threads, and the approvals and threads that wait for a person.
 //!
-//! The feed and the keys change the `state`, which decides what has to happen; `view` draws it. Both are pure. Only this
-//! module, `terminal`, `detail` and `action` do something.
+//! The feed and the keys change the `state`, which returns the effects to perform; `view` draws the state. Both are
+//! pure. Only this module, `terminal`, `input`, `detail` and `action` have side effects.
 
 mod action;
 mod detail;
@@ -74,20 +74,20 @@ use crate::{
     programs,
 };
 
-/// Shortest time between two pictures.
+/// Minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(33);
-/// Time from an update to its picture. All updates in this time make one picture.
+/// Maximum time from an update to the frame that shows it. All updates in this time are drawn in one frame.
 const BACKGROUND_FRAME: Duration = Duration::from_millis(200);
-/// Time between two readings of the updates. What arrives in this time is applied together, which wakes the process less
-/// often.
+/// Minimum time between two reads of the updates. Updates that arrive in this time are applied together, so that the
+/// process wakes up less often.
 const GATHER: Duration = Duration::from_millis(20);
 /// Maximum number of updates that are applied before keys are read again.
 const MAX_GATHERED: usize = 256;
-/// Interval at which times on the screen change.
+/// Interval at which the times on the screen are updated.
 const TICK: Duration = Duration::from_secs(1);
-/// Time before a part of a session is read again. All events in this time cause one call.
+/// Delay before a part of a session is read again. All events in this time cause one call.
 const REREAD: Duration = Duration::from_millis(250);
-/// Columns of a picture that is printed without a terminal and without the variable COLUMNS.
+/// Width of the printed screen without a terminal and without the variable COLUMNS, in columns.
 const PRINTED_COLUMNS: usize = 140;
 
 const AFTER_HELP: &str = "\
@@ -97,7 +97,7 @@ Examples:
   troupe top --once --filter s:running
   troupe top --read-only --theme light
 
-`?` shows the keys. FILTER is as in `troupe ps`. Without a terminal, one picture is printed as with --once.";
+`?` shows the keys. FILTER is as in `troupe ps`. Without a terminal, the screen is printed once, as with --once.";
 
 /// The arguments of `top`.
 #[derive(Debug, Default, clap::Args)]
@@ -106,7 +106,7 @@ pub(crate) struct Args {
     /// The threads to show.
     #[command(flatten)]
     filter: FilterArg,
-    /// Print one picture
+    /// Print the screen once and exit
     #[arg(long)]
     once: bool,
     /// Turn off the keys that change sessions
@@ -118,12 +118,12 @@ pub(crate) struct Args {
     /// Use the mouse to select and scroll
     #[arg(long)]
     mouse: bool,
-    /// Alert when something starts to wait for a person
+    /// Alert when an approval or a thread starts to wait for a person
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     alert: Alert,
 }
 
-/// The alert when something starts to wait for a person.
+/// The alert when an approval or a thread starts to wait for a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Alert {
     /// Ring the bell of the terminal.
@@ -135,7 +135,7 @@ enum Alert {
     Off,
 }
 
-/// Shows the screen until a key or a signal ends it. Without a terminal, prints one picture.
+/// Shows the screen until a key or a signal ends it. Without a terminal, prints the screen once.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     let supervisor = context.supervisor().await?;
     let state = State::new(args.filter.filter, args.read_only, SystemTime::now());
@@ -161,7 +161,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
         draw_at: Some(Instant::now()),
         drawn: Instant::now(),
     };
-    // The calls next to the screen share its thread.
+    // The tasks that make calls run on the thread of the screen.
     LocalSet::new().run_until(top.run(answered, changed)).await
 }
 
@@ -177,7 +177,7 @@ fn feed(supervisor: Supervisor) -> Feed {
     })
 }
 
-/// Prints one picture, as soon as all sessions are known.
+/// Prints the screen once all sessions are known.
 async fn print(supervisor: Supervisor, mut state: State, context: &Context) -> Result<()> {
     let mut feed = feed(supervisor);
     while !state.model.is_synced() {
@@ -215,7 +215,7 @@ fn to_json(state: &State) -> Value {
     json!({ "needs_person": state.needs, "sessions": sessions.collect::<Vec<_>>() })
 }
 
-/// The screen with everything around it.
+/// The screen with its state and its connection.
 struct Top<'a> {
     supervisor: Supervisor,
     context: &'a Context,
@@ -227,9 +227,9 @@ struct Top<'a> {
     changes: mpsc::Sender<(Source, Change)>,
     /// The task that loads the details.
     loading: Option<(Source, AbortOnDropHandle<()>)>,
-    /// When the next picture is drawn.
+    /// When the next frame is drawn.
     draw_at: Option<Instant>,
-    /// When the last picture was drawn.
+    /// When the last frame was drawn.
     drawn: Instant,
 }
 
@@ -263,7 +263,7 @@ impl Top<'_> {
             tokio::select! {
                 biased;
                 event = keys.next() => {
-                    // The terminal is gone.
+                    // The terminal was closed.
                     let Some(event) = event else {
                         return Ok(());
                     };
@@ -318,7 +318,7 @@ impl Top<'_> {
                     Effect::RunOnTerminal(arguments) => {
                         drop(keys);
                         self.run_on_terminal(&arguments).await?;
-                        // Ctrl-C was for the command.
+                        // A new stream, because the old one received the Ctrl-C that interrupted the command.
                         interrupt = signal(SignalKind::interrupt())?;
                         keys = TerminalInput::start();
                     }
@@ -328,7 +328,7 @@ impl Top<'_> {
         }
     }
 
-    /// Draws a picture within this time, but not before the shortest time between two pictures has passed.
+    /// Draws a frame within this time, but not before the shortest time between two frames has passed.
     fn draw_within(&mut self, time: Duration) {
         let at = (Instant::now() + time).max(self.drawn + FRAME);
         self.draw_at = Some(self.draw_at.map_or(at, |earlier| earlier.min(at)));
@@ -339,19 +339,14 @@ impl Top<'_> {
         self.drawn = Instant::now();
         self.state.refresh();
         let (width, height) = self.state.size;
-        let mut picture = Buffer::empty(Rect::new(0, 0, width, height));
-        let drawn = view::draw(
-            &self.state,
-            &self.context.global.server_name(),
-            self.theme,
-            &mut picture,
-        );
+        let mut frame = Buffer::empty(Rect::new(0, 0, width, height));
+        let drawn = view::draw(&self.state, &self.context.global.server_name(), self.theme, &mut frame);
         self.state.detail.extent = drawn.detail;
         let title = match self.state.needs {
             0 => "troupe top".to_owned(),
             count => format!("troupe top: {count} need you"),
         };
-        self.screen.draw(picture, drawn.cursor, &title)?;
+        self.screen.draw(frame, drawn.cursor, &title)?;
         self.load_detail();
         if self.state.take_alert() {
             self.alert()?;
@@ -397,7 +392,7 @@ impl Top<'_> {
                 let answers = self.answers.clone();
                 spawn_local(async move {
                     sleep(REREAD).await;
-                    // A thread or a group that is gone needs no answer.
+                    // Without an answer, the thread or the group no longer exists.
                     if let Some(answer) = read(supervisor, &part).await {
                         let _ = answers.send(answer).await;
                     }
@@ -406,7 +401,7 @@ impl Top<'_> {
             }
             Effect::Run { arguments, file } => {
                 let child = self.child(&arguments)?;
-                self.answer_with(async move { Ok(Answer::Done(run_aside(child, file).await?)) });
+                self.answer_with(async move { Ok(Answer::Done(run_in_background(child, file).await?)) });
             }
             Effect::Copy(text) => {
                 let mut sequence = String::new();
@@ -438,13 +433,13 @@ impl Top<'_> {
     fn answer_with(&self, work: impl Future<Output = Result<Answer>> + 'static) {
         let answers = self.answers.clone();
         spawn_local(async move {
-            // The receiver is gone when the screen ends.
+            // Sending fails only after the screen has ended.
             let _ = answers.send(work.await.unwrap_or_else(Answer::Failed)).await;
         });
     }
 
-    /// Loads the details of the selection. A new version of the same details waits until the last one is loaded, so that
-    /// frequent changes do not prevent loading.
+    /// Loads the details of the selection. A new version of the same details is loaded only after the earlier version
+    /// has been loaded, so that frequent changes do not prevent loading.
     fn load_detail(&mut self) {
         let source = self.state.source();
         let is_loading = match (&source, &self.loading) {
@@ -476,7 +471,7 @@ impl Top<'_> {
         Ok(())
     }
 
-    /// Returns this program with the same connection.
+    /// Returns a process of this program with the same connection and these arguments.
     fn child(&self, arguments: &[String]) -> Result<Process> {
         let global = &self.context.global;
         let mut child = Process::new(programs::own()?);
@@ -494,7 +489,8 @@ impl Top<'_> {
             ("TROUPE_CLIENT_CERT", path(&global.tls.client_cert)),
             ("TROUPE_CLIENT_KEY", path(&global.tls.client_key)),
         ] {
-            // An inherited variable may be for another pair: the screen of a demo has its own flags.
+            // Inherited variables are removed, because they may be for another pair: the screen of a demo has its own
+            // flags.
             match value {
                 Some(value) => child.env(name, value),
                 None => child.env_remove(name),
@@ -503,14 +499,14 @@ impl Top<'_> {
         Ok(child)
     }
 
-    /// Runs a command of this program on the terminal, and waits for a key after it.
+    /// Runs a command of this program on the terminal, and then waits for a key.
     async fn run_on_terminal(&mut self, arguments: &[String]) -> Result<()> {
         let mut child = self.child(arguments)?;
         self.screen.leave();
         if let Err(error) = child.status().await {
             self.context.ui.note(format!("cannot run the command: {error}"));
         }
-        self.context.ui.note("\na key returns to the screen");
+        self.context.ui.note("\npress any key to return to the screen");
         self.screen.read_keys()?;
         let mut input = TerminalInput::start();
         while let Some(event) = input.next().await {
@@ -531,7 +527,8 @@ async fn resolved(context: &Context, request: ResolveSpawnRequest) -> Result<Vec
     Ok(text.lines().map(ToOwned::to_owned).collect())
 }
 
-/// Reads a part of a session. `None`: it is gone, or cannot be read now; a later event causes another call.
+/// Reads a part of a session. Returns `None` if the part no longer exists, or if the call fails. In the latter case, a
+/// later event causes another call.
 async fn read(mut supervisor: Supervisor, part: &Reread) -> Option<Answer> {
     match part {
         Reread::Thread { session, thread } => {
@@ -554,9 +551,9 @@ async fn read(mut supervisor: Supervisor, part: &Reread) -> Option<Answer> {
     }
 }
 
-/// Runs a command next to the screen, with its output in a new file if one is named. Returns a message: the name of the
-/// file, or the last line of the output.
-async fn run_aside(mut child: Process, file: Option<String>) -> Result<String> {
+/// Runs a command in the background. With `file`, writes its output to a new file of that name. Returns a message: the
+/// name of the file, or the last line of the output.
+async fn run_in_background(mut child: Process, file: Option<String>) -> Result<String> {
     let stdout = match &file {
         Some(path) => File::create_new(path)
             .map_err(|error| Error::failure(format!("cannot write \"{path}\": {error}")))?
@@ -571,7 +568,7 @@ async fn run_aside(mut child: Process, file: Option<String>) -> Result<String> {
         return Ok(file.map_or_else(|| last.to_owned(), |path| format!("wrote {path}")));
     }
     if let Some(path) = file {
-        // The first error is the one to report.
+        // A failure to remove the file is ignored, because the error of the command is reported.
         let _ = fs::remove_file(path);
     }
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -10,12 +10,12 @@ use troupe_proto::supervisor::v1::{
 use super::rate::Rate;
 use crate::{follow::SessionsUpdate, session_view::SessionView, ui};
 
-/// Closed threads of a session that are stored before they are forgotten.
+/// Maximum number of stored closed threads of a session. At the maximum, all of them are removed.
 const MAX_CLOSED_THREADS: usize = 256;
-/// Closed sessions that are stored.
+/// Maximum number of stored closed sessions.
 const MAX_CLOSED_SESSIONS: usize = 20;
 
-/// A part of a session to read again, because the events do not tell its state.
+/// A part of a session to read again, because the events do not contain its new state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reread {
     /// A thread of a session.
@@ -27,13 +27,13 @@ pub(super) enum Reread {
 /// The state of a session's watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
-    /// It was not open yet.
+    /// The watch has not been opened yet.
     New,
-    /// It is open.
+    /// The watch is open.
     Live,
-    /// It lost its connection, and resumes.
+    /// The watch lost its connection, and reconnects.
     Interrupted,
-    /// The supervisor rejects it.
+    /// The supervisor rejects the watch.
     Rejected,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Followed {
     pub(super) view: SessionView,
     /// The state of the watch.
     pub(super) link: Link,
-    /// Threads that were closed since closed threads were last forgotten.
+    /// The number of threads that were closed since closed threads were last removed.
     closed: usize,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Lost {
     pub(super) since: SystemTime,
 }
 
-/// Numbers of all sessions.
+/// Sums over all open sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) sessions: usize,
@@ -91,7 +91,7 @@ pub(super) struct Totals {
     pub(super) cost_micros: u64,
 }
 
-/// The sessions, by id, and how fast they spend.
+/// The sessions, ordered by id, and the rates at which they use tokens and money.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     sessions: Vec<Followed>,
@@ -154,7 +154,7 @@ impl Model {
         self.sessions.get(self.place(id).ok()?)
     }
 
-    /// Returns whether every session that was open at the start is known completely, as far as it can be followed.
+    /// Returns whether every session that was open at the start is completely known or cannot be followed.
     pub(super) fn is_synced(&self) -> bool {
         let is_known = |followed: &Followed| {
             followed.view.is_complete() || followed.is_closed() || followed.link == Link::Rejected
@@ -162,22 +162,22 @@ impl Model {
         self.is_synced && self.sessions.iter().all(is_known)
     }
 
-    /// Returns the lost connection. `None`: it is live.
+    /// Returns the lost connection, or `None` if the connection is live.
     pub(super) const fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
 
-    /// Returns how fast all sessions use tokens.
+    /// Returns the rate at which all sessions use tokens.
     pub(super) const fn tokens(&self) -> &Rate {
         &self.tokens
     }
 
-    /// Returns how fast all sessions cause cost, in millionths of the currency.
+    /// Returns the rate at which all sessions cause cost, in millionths of the currency.
     pub(super) const fn cost(&self) -> &Rate {
         &self.cost
     }
 
-    /// Returns how fast a thread uses tokens.
+    /// Returns the rate at which a thread uses tokens.
     pub(super) fn tokens_of(&self, thread: &str) -> Option<&Rate> {
         self.thread_tokens.get(thread)
     }
@@ -203,7 +203,8 @@ impl Model {
                 live_tokens = live_tokens.saturating_add(tokens(&usage));
                 live_cost = live_cost.saturating_add(usage.cost_micros);
             }
-            // The roll-up has the closed threads, and the threads have what running turns used.
+            // The roll-up includes closed threads, the sum of the threads includes running turns: the larger value
+            // counts.
             let recorded = followed.spent();
             totals.tokens = totals.tokens.saturating_add(live_tokens.max(tokens(&recorded)));
             totals.cost_micros = totals.cost_micros.saturating_add(live_cost.max(recorded.cost_micros));
@@ -308,7 +309,7 @@ impl Model {
     }
 }
 
-/// Returns the tokens of a usage, read and written.
+/// Returns the number of tokens in a usage, read and written.
 pub(super) const fn tokens(usage: &Usage) -> u64 {
     usage.input_tokens.saturating_add(usage.output_tokens)
 }

@@ -1,4 +1,4 @@
-//! How fast an amount grows, from the growth in short periods.
+//! The rate at which an amount grows, computed from the growth in short periods.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(super) const PERIODS: usize = 30;
 /// The length of a period.
 const PERIOD: Duration = Duration::from_secs(10);
-/// The periods of a minute.
+/// The number of periods in a minute.
 const PERIODS_OF_A_MINUTE: usize = 6;
 
 /// The growth of an amount in the last [`PERIODS`] periods.
@@ -43,7 +43,7 @@ impl Rate {
         self.growth_at(now).iter().rev().take(PERIODS_OF_A_MINUTE).sum()
     }
 
-    /// Returns the growth of an hour at the speed of all periods.
+    /// Returns the growth per hour at the average rate of all periods.
     pub(super) fn per_hour(&self, now: SystemTime) -> u64 {
         let seconds = PERIOD.as_secs() * PERIODS as u64;
         self.growth_at(now).iter().sum::<u64>().saturating_mul(3600) / seconds
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_leaves_the_window_with_time() {
+    fn old_growth_leaves_the_window() {
         let mut rate = Rate::default();
         rate.add(100, at(1_000));
         rate.add(20, at(1_030));
@@ -83,13 +83,13 @@ mod tests {
         assert_eq!(rate.per_minute(at(1_200)), 0);
         assert_eq!(rate.per_hour(at(1_200)), 120 * 12);
         assert_eq!(rate.per_hour(at(9_000)), 0);
-        // A clock that goes back adds to the newest period.
+        // If the clock goes back, the growth is added to the newest period.
         rate.add(1, at(900));
         assert_eq!(rate.per_minute(at(1_030)), 121);
     }
 
     #[test]
-    fn bars_are_as_high_as_their_amounts() {
+    fn bar_heights_follow_amounts() {
         assert_eq!(sparkline(&[0, 1, 50, 100]), "▁▂▅█");
         assert_eq!(sparkline(&[0, 0]), "▁▁");
     }

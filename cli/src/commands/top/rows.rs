@@ -1,4 +1,4 @@
-//! The rows of the list: the sessions and threads that wait for a person, and the tree.
+//! The rows of the list: the approvals and threads that wait for a person, and the tree of sessions and threads.
 
 use std::{cmp::Reverse, collections::HashSet, rc::Rc};
 
@@ -10,12 +10,12 @@ use troupe_proto::{
 use super::model::{Followed, Model, tokens};
 use crate::{attention, filter::Filter, ui};
 
-/// What the list shows.
+/// The content of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum View {
     /// The threads and approvals that wait for a person.
     Needs,
-    /// These, and the tree of all sessions.
+    /// The threads and approvals that wait for a person, and the tree of all sessions.
     #[default]
     Tree,
     /// The runners.
@@ -77,8 +77,8 @@ pub(super) enum Key {
     Role(String),
 }
 
-/// A row. The numbers are places in the model, which are valid until its next change: `State::refresh` builds the rows
-/// again before a key or a picture uses them.
+/// A row. The numbers are indexes into the model, which are valid until its next change: `State::refresh` builds the
+/// rows again before a key or a frame uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     /// The heading of the list of waiting threads and approvals, with their number.
@@ -148,7 +148,7 @@ pub(super) fn needs(model: &Model, options: &Options) -> Vec<Row> {
             .map(|approval| approval.thread_id.as_str())
             .collect();
         for (approval, waiting) in view.approvals().iter().enumerate() {
-            // A call of a thread, or a thread that would be spawned and matches no filter of threads.
+            // The filter selects the thread that makes the call or that the approval would spawn.
             if is_selected(&waiting.thread_id) {
                 let since = waiting.create_time;
                 approvals.push((since.map(order), Row::Approval { session, approval }));
@@ -169,7 +169,7 @@ pub(super) fn needs(model: &Model, options: &Options) -> Vec<Row> {
     std::iter::once(Row::NeedsHeading(count)).chain(rows).collect()
 }
 
-/// Returns the ids of the threads that the filter selects. `None`: there is no filter.
+/// Returns the ids of the threads that the filter selects, or `None` without a filter.
 fn selected<'a>(followed: &'a Followed, options: &Options, ancestors: bool) -> Option<HashSet<&'a str>> {
     let select = || {
         options
@@ -284,7 +284,7 @@ fn below(place: usize, children: &[Vec<usize>]) -> usize {
 fn sort(siblings: &mut [usize], threads: &[Thread], sort: Sort) {
     let thread = |place: &usize| threads.get(*place);
     match sort {
-        // The places are in spawn order.
+        // The indexes are in spawn order.
         Sort::Created => {}
         Sort::Tokens => siblings.sort_by_key(|place| {
             let usage = thread(place).and_then(|thread| thread.usage);

@@ -1,4 +1,4 @@
-//! The terminal: entering and leaving its screen, and drawing the differences between two pictures.
+//! The terminal: entering and leaving its screen, and drawing the differences between two frames.
 
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -59,7 +59,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Reports single keys outside of the screen, until [`Self::resume`] or [`Self::leave`].
+    /// Lets the program read single keys while the screen is left, until [`Self::resume`] or [`Self::leave`].
     pub(super) fn read_keys(&mut self) -> Result<()> {
         self.is_entered = true;
         Ok(terminal::enable_raw_mode()?)
@@ -78,18 +78,18 @@ impl Screen {
         Ok(terminal::size()?)
     }
 
-    /// Forgets what the terminal shows, so that the next picture is drawn completely.
+    /// Forgets the content of the terminal, so that the next frame is drawn completely.
     pub(super) fn redraw(&mut self) {
         self.shown = Buffer::empty(Rect::ZERO);
     }
 
-    /// Draws a picture. Writes its differences from the last one as one update. An equal picture writes nothing.
-    pub(super) fn draw(&mut self, picture: Buffer, cursor: Option<Position>, title: &str) -> Result<()> {
-        let is_resized = self.shown.area != picture.area;
+    /// Draws a frame. Writes its differences from the last frame as one update. Writes nothing if the frames are equal.
+    pub(super) fn draw(&mut self, frame: Buffer, cursor: Option<Position>, title: &str) -> Result<()> {
+        let is_resized = self.shown.area != frame.area;
         if is_resized {
-            self.shown = Buffer::empty(picture.area);
+            self.shown = Buffer::empty(frame.area);
         }
-        let changes = self.shown.diff(&picture);
+        let changes = self.shown.diff(&frame);
         if changes.is_empty() && !is_resized && cursor == self.cursor && title == self.title {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Screen {
         }
         queue!(self.backend, EndSynchronizedUpdate)?;
         io::Write::flush(&mut self.backend)?;
-        self.shown = picture;
+        self.shown = frame;
         self.cursor = cursor;
         Ok(())
     }
@@ -140,7 +140,7 @@ fn restore(out: &mut impl Write) {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Makes a panic restore the terminal before its message is printed.
+/// Installs a panic hook that restores the terminal before the message is printed.
 pub(super) fn restore_at_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Tests of the screen's state and of its pictures.
+//! Tests of the screen's state and of the drawn frames.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{buffer::Buffer, layout::Rect, style::Color};
@@ -70,7 +70,7 @@ fn styles(buffer: &Buffer) -> Vec<String> {
         .collect()
 }
 
-fn picture(state: &State) -> String {
+fn frame(state: &State) -> String {
     let buffer = draw(state, Theme::Dark);
     format!("{}\n\n{}", lines(&buffer).join("\n"), styles(&buffer).join("\n"))
 }
@@ -85,7 +85,7 @@ fn assert_shows(state: &State, expected: &str) {
     assert!(text.contains(expected), "{text}");
 }
 
-/// Returns an event of a thread of the stage.
+/// Returns an event of a thread of the fixture.
 fn event(thread: &str, sequence: u64, kind: Kind) -> SessionsUpdate<WatchThreadsResponse> {
     message(Message::Event(Event {
         session_id: id("0000cc03"),
@@ -103,13 +103,13 @@ fn load(state: &mut State, change: Change) {
 }
 
 #[test]
-fn pictures_fit_every_size() {
+fn frames_fit_every_size() {
     for (width, height) in [(40, 10), (80, 24), (120, 40), (200, 60)] {
         let mut state = state(width, height);
         if state.source().is_some() {
             load(&mut state, Change::Replace(vec!["the whole call".to_owned()]));
         }
-        insta::assert_snapshot!(format!("{width}x{height}"), picture(&state));
+        insta::assert_snapshot!(format!("{width}x{height}"), frame(&state));
         let plain = draw(&state, Theme::None);
         assert_eq!(
             lines(&plain),
@@ -180,7 +180,7 @@ fn update_that_moves_the_selection_blocks_decisions() {
 }
 
 #[test]
-fn key_never_acts_on_a_row_that_took_the_place_of_another() {
+fn key_does_not_act_on_row_that_replaced_another() {
     let mut state = state(120, 40);
     let requested = |approval: &str, sequence| {
         event(
@@ -195,7 +195,7 @@ fn key_never_acts_on_a_row_that_took_the_place_of_another() {
     };
     state.apply(requested("0000dd05", 91));
     state.refresh();
-    // The first approval is selected, and another client decides it. The picture still shows it.
+    // The first approval is selected, and another client decides it. The last frame still shows the approval.
     let resolved = Kind::ApprovalResolved(ApprovalResolved {
         approval_id: id("0000dd04"),
         ..ApprovalResolved::default()
@@ -273,7 +273,7 @@ fn input_is_sent_or_steered() {
 }
 
 #[test]
-fn command_line_knows_the_selected_id() {
+fn percent_in_command_line_is_the_selected_id() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t :");
     type_text(&mut state, "troupe note % 'two words'");
@@ -341,7 +341,7 @@ fn filter_follows_each_key() {
 }
 
 #[test]
-fn views_ask_for_their_data() {
+fn view_requests_its_data() {
     let mut state = state(120, 40);
     assert_eq!(press(&mut state, "3"), [Effect::ReadRunners]);
     assert_shows(&state, "no runner is attached");
@@ -354,7 +354,7 @@ fn views_ask_for_their_data() {
 }
 
 #[test]
-fn new_needs_alert_once() {
+fn new_waiting_rows_alert_once() {
     let mut state = state(120, 40);
     assert!(state.take_alert());
     let errored = Kind::TurnEnded(TurnEnded {
@@ -370,7 +370,7 @@ fn new_needs_alert_once() {
     state.apply(event("0000aa02", 91, resolved));
     state.refresh();
     assert!(!state.take_alert());
-    // In every view.
+    // The alert does not depend on the view.
     press(&mut state, "3");
     state.apply(event("0000aa02", 92, errored.clone()));
     state.refresh();
@@ -381,7 +381,7 @@ fn new_needs_alert_once() {
 }
 
 #[test]
-fn tokens_have_a_rate() {
+fn token_rate_is_shown() {
     let mut state = state(120, 40);
     let telemetry = Telemetry {
         thread_id: id("0000aa02"),
@@ -417,7 +417,7 @@ fn unclear_parts_are_read_again() {
 }
 
 #[test]
-fn lost_connection_is_shown_until_it_is_back() {
+fn lost_connection_is_shown_until_reconnect() {
     let mut state = state(120, 40);
     state.apply(SessionsUpdate::Lost("connection refused".to_owned()));
     state.apply(SessionsUpdate::Interrupted(id("0000cc03")));
@@ -452,7 +452,7 @@ fn rejected_watch_does_not_delay_the_others() {
 }
 
 #[test]
-fn deleted_session_is_gone() {
+fn deleted_session_is_removed() {
     let mut state = state(120, 40);
     state.apply(SessionsUpdate::Deleted(id("0000cc03")));
     state.refresh();
@@ -460,7 +460,7 @@ fn deleted_session_is_gone() {
 }
 
 #[test]
-fn details_of_a_busy_thread_are_shown_in_an_older_version() {
+fn busy_thread_shows_older_version_of_details() {
     let mut state = state(120, 40);
     press(&mut state, "ctrl-t ] ] ]");
     assert_eq!(state.tab, Tab::Mail);
@@ -473,7 +473,7 @@ fn details_of_a_busy_thread_are_shown_in_an_older_version() {
 }
 
 #[test]
-fn every_key_can_be_pressed_everywhere() {
+fn every_key_is_safe_on_every_row() {
     for start in ["g", "ctrl-t", "G", "tab", "1", "3", "4"] {
         for binding in super::keys::BINDINGS {
             let mut state = state(120, 40);
@@ -511,7 +511,7 @@ fn details_of_another_thread_are_not_shown() {
     assert_eq!(state.key_of(&state.rows[0]), Some(Key::NeedsHeading));
 }
 
-/// Panics as a process that shows the screen. Not a test of its own.
+/// Panics like a process that shows the screen. `panic_restores_the_terminal` runs this test in a process.
 #[test]
 #[ignore = "panics for `panic_restores_the_terminal`"]
 fn panics_on_the_screen() {

@@ -34,11 +34,11 @@ pub(super) struct Port {
 }
 
 impl A2aArgs {
-    /// Reads the configuration and binds the port, if the port is wanted.
+    /// Reads the configuration and binds the port. Returns `None` if the flags request no port.
     ///
     /// # Errors
     ///
-    /// The configuration or the address is not usable.
+    /// Fails if the configuration or the address is not usable.
     pub(super) async fn bind(&self, insecure: bool) -> Result<Option<Port>> {
         let (Some(address), Some(config)) = (&self.a2a, &self.a2a_config) else {
             return Ok(None);
@@ -69,7 +69,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// The directory of the push notification configurations is not usable.
+    /// Fails if the directory of the push notification configurations is not usable.
     pub(super) fn serve(self, pair: &Pair) -> Result<Serving> {
         let token = pair.token().expose().and_then(SecretToken::parse);
         let upstream = |address| Upstream {
@@ -101,7 +101,7 @@ pub(super) async fn failed(serving: &mut Option<Serving>) -> Error {
     match serving {
         None => pending().await,
         Some(serving) => match (&mut serving.task).await {
-            Ok(Ok(())) => Error::failure("the A2A port ended by itself"),
+            Ok(Ok(())) => Error::failure("the A2A port stopped unexpectedly"),
             Ok(Err(error)) => Error::of(error),
             Err(error) => Error::failure(format!("the A2A port broke: {error}")),
         },
@@ -113,7 +113,7 @@ pub(super) async fn stop(serving: Option<Serving>) {
     if let Some(serving) = serving {
         serving.shutdown.trigger();
         if !serving.task.is_finished() {
-            // An error of the port no longer matters.
+            // The port is being stopped, so an error is ignored.
             let _ = serving.task.await;
         }
     }

@@ -34,7 +34,7 @@ Examples:
   troupe up --registry-listen 127.0.0.1:0 --supervisor-listen 127.0.0.1:0 --ready-file ready.json
   troupe up --config troupe.yaml --print-config
 
-Settings come from, each over the one before: the defaults, --config FILE, TROUPE_* variables, flags.
+Sources of settings, from lowest to highest precedence: defaults, --config FILE, TROUPE_* variables, flags.
 In the file they have the names of the flags with underscores: `max_depth: 3`; the lists are
 `workspace_roots`, `import` and `allowed_endpoints`.";
 
@@ -169,7 +169,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     let console = args.console.bind().await?;
     let a2a = args.a2a.bind(args.insecure).await?;
     let options = args.options(data_dir.clone())?;
-    // Installed first, so that a signal during startup stops it as well.
+    // Installed first, so that a signal also stops the startup.
     let mut signals = Signals::listen()?;
     let mut pair = tokio::select! {
         pair = Pair::start(options) => pair?,
@@ -213,7 +213,7 @@ pub(crate) async fn run(args: Args, context: &Context, mut settings: Settings) -
     context.ui.note(stop::announcement(turns_end_within));
     background::remove(&data_dir);
     a2a::stop(a2a).await;
-    let stopped = stop::unless_asked_again(&mut signals, pair.stop()).await;
+    let stopped = stop::until_done_or_second_signal(&mut signals, pair.stop()).await;
     if let Ok(runner) = &stopped {
         stop::list_interrupted(context, runner);
     }
@@ -279,7 +279,7 @@ fn ready(pair: &Pair, a2a: Option<SocketAddr>, programs: &[ProgramReport]) -> Va
     ready
 }
 
-/// Describes what executes the agents.
+/// Describes the programs that execute the agents.
 fn agents_line(programs: Option<&programs::Choice>) -> String {
     match programs {
         None => "no runner; `troupe run` attaches one".to_owned(),
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_survive_the_shell() {
+    fn shell_words_are_quoted() {
         assert_eq!(
             shell_word("/home/me/.local/share/troupe"),
             "/home/me/.local/share/troupe"

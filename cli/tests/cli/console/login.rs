@@ -45,7 +45,7 @@ async fn link_logs_in_once() {
     let (status, text) = second.log_in(&code).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
     assert!(text.contains("has expired or was used"), "{text}");
-    // The used link makes the terminal show another one.
+    // After a used link was opened, the console prints a new link.
     let (_, code) = console.link();
     assert_eq!(second.log_in(&code).await.0, StatusCode::NO_CONTENT);
     assert_eq!(second.me().await.0, StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The process: its end, and `troupe up --console`.
+//! The end of the console's process, and `troupe up --console`.
 
 use std::{
     process::Stdio,

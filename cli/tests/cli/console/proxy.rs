@@ -1,4 +1,4 @@
-//! A proxy that logs people in.
+//! Logins by a proxy.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::support::{
     up::{Up, stderr},
 };
 
-/// The header in which a proxy sends its secret, and a secret.
+/// The header in which a proxy sends its secret.
 const SECRET_HEADER: &str = "x-troupe-proxy-secret";
 const SECRET: &str = "proxy-secret-0123456789";
 const USER_HEADER: &str = "x-forwarded-email";
@@ -90,14 +90,14 @@ async fn proxy_logs_in_operators_and_viewers() {
 }
 
 #[tokio::test]
-async fn read_only_console_has_no_operators_of_the_proxy() {
+async fn read_only_console_makes_proxy_users_viewers() {
     let up = Up::start();
     let (_console, browser) = start_behind_proxy(&up, "ann@example.org", &["--read-only"]);
     assert_eq!(browser.me().await.1["role"], "viewer");
 }
 
 #[tokio::test]
-async fn probe_needs_neither_name_nor_login() {
+async fn health_probe_needs_no_known_host_and_no_login() {
     let up = Up::start();
     let (_console, browser) = start_behind_proxy(&up, "ann", &[]);
     let mut probe = browser.with("host", Some("10.0.0.1:8080"));
@@ -115,7 +115,7 @@ async fn probe_needs_neither_name_nor_login() {
     }
 }
 
-/// Returns the page with a header whose value has any bytes, in addition to the same header.
+/// Returns the page with an additional value of a header. The value may contain any bytes.
 fn adding(browser: &Browser, name: &'static str, value: &[u8]) -> Browser {
     let mut changed = browser.clone();
     changed.headers.append(name, HeaderValue::from_bytes(value).unwrap());
@@ -123,7 +123,7 @@ fn adding(browser: &Browser, name: &'static str, value: &[u8]) -> Browser {
 }
 
 #[tokio::test]
-async fn requests_past_the_proxy_are_rejected() {
+async fn request_that_bypasses_proxy_is_rejected() {
     let up = Up::start();
     let (_console, browser) = start_behind_proxy(&up, "ann@example.org", &["--proxy-operator", "ann@example.org"]);
     let browser = browser.with("content-type", Some(GRPC_WEB));
@@ -191,7 +191,7 @@ async fn requests_past_the_proxy_are_rejected() {
 }
 
 #[tokio::test]
-async fn proxy_does_not_replace_the_checks_of_the_origin() {
+async fn proxy_login_keeps_origin_checks() {
     let up = Up::start();
     let (_console, browser) = start_behind_proxy(&up, "ann@example.org", &["--proxy-operator", "ann@example.org"]);
     let browser = browser.with("content-type", Some(GRPC_WEB));
@@ -221,7 +221,7 @@ async fn proxy_does_not_replace_the_checks_of_the_origin() {
 }
 
 #[tokio::test]
-async fn headers_of_a_proxy_need_a_secret_file() {
+async fn proxy_headers_are_ignored_without_secret_file() {
     let (up, _console, browser) = start_logged_out();
     let browser = browser
         .with(SECRET_HEADER, Some(SECRET))

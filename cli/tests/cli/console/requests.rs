@@ -1,4 +1,4 @@
-//! The checks and limits of requests, before a login matters.
+//! The checks and limits of requests that apply before the login is checked.
 
 use std::{
     io::{Read as _, Write as _},
@@ -101,7 +101,7 @@ async fn foreign_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn files_have_security_headers_and_stay_in_the_page() {
+async fn files_have_security_headers_and_no_path_leaves_the_page() {
     let (_up, _console, browser) = start_logged_out();
     for (path, status) in [
         ("/", StatusCode::OK),
@@ -154,7 +154,7 @@ fn send_target(page: &Browser, method: &str, target: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn console_is_no_proxy() {
+async fn console_does_not_act_as_proxy() {
     let (_up, _console, browser) = start(&[]).await;
     let own = format!("http://{}/me", browser.address);
     for (method, target, expected) in [
@@ -245,7 +245,7 @@ async fn connections_are_bounded() {
         .expect("closed connections make room");
 }
 
-/// Sends the beginning of a request and returns the answer of the console until it closes the connection.
+/// Sends the beginning of a request, and returns everything that the console sends until it closes the connection.
 pub(crate) fn send_slowly(address: &str, beginning: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
@@ -257,7 +257,7 @@ pub(crate) fn send_slowly(address: &str, beginning: &str) -> String {
 }
 
 #[tokio::test]
-async fn slow_requests_end() {
+async fn slow_request_is_closed() {
     let (_up, _console, Browser { address, .. }) = start_logged_out();
     let same = address.clone();
     let head = tokio::task::spawn_blocking(move || send_slowly(&same, "GET / HTTP/1.1\r\nHost: "));

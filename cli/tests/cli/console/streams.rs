@@ -18,7 +18,7 @@ use crate::support::{
     up::Up,
 };
 
-/// The id of neither a session nor a thread.
+/// An id of no session and no thread.
 const UNKNOWN: &str = "01939c5a-0000-7000-8000-00000000aa01";
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn calls_and_streams_are_forwarded() {
         .await;
     assert!(!roles.unwrap().into_inner().agents.is_empty());
 
-    // Errors keep their details.
+    // Forwarded errors contain their details.
     let request = GetThreadRequest {
         thread_id: UNKNOWN.to_owned(),
         ..Default::default()

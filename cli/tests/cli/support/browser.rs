@@ -1,4 +1,4 @@
-//! A browser of the web console: a cookie, the headers that browsers add, and gRPC-web.
+//! A simulated browser for the web console: a cookie, the headers that browsers add, and gRPC-web.
 
 use std::{
     fs::{self, File},
@@ -113,7 +113,7 @@ fn log_of(up: &Up) -> PathBuf {
     up.home.path().join("console.log")
 }
 
-/// A page in a browser. Each request has a connection of its own, which ends with the response.
+/// A page in a browser. Each request uses a separate connection, which is closed after the response.
 #[derive(Clone)]
 pub struct Browser {
     /// `host:port` of the console.
@@ -136,7 +136,7 @@ impl Browser {
         Self { address, headers }
     }
 
-    /// Returns the same page with another header, or without it.
+    /// Returns the same page with another value of the header, or without the header.
     pub fn with(&self, name: &'static str, value: Option<&str>) -> Self {
         let mut changed = self.clone();
         match value {
@@ -177,7 +177,7 @@ impl Browser {
         (response.status(), cookie)
     }
 
-    /// Returns the status of `/me`, and what it says.
+    /// Returns the status and the JSON body of `/me`.
     pub async fn me(&self) -> (StatusCode, Value) {
         let response = self.send("GET", "/me", "").await;
         (
@@ -224,7 +224,7 @@ impl Service<Request<GrpcWebCall<Body>>> for Browser {
     }
 
     fn call(&mut self, mut request: Request<GrpcWebCall<Body>>) -> Self::Future {
-        // As the page does. tonic's client leaves "+proto" out.
+        // The page sends this content type; tonic's client omits "+proto".
         let content_type = "application/grpc-web+proto".parse().unwrap();
         request.headers_mut().insert(header::CONTENT_TYPE, content_type);
         Box::pin(self.clone().request(request))

@@ -1,4 +1,4 @@
-//! What the tests share: pairs as processes, terminals and browsers.
+//! Shared test support: pairs as processes, terminals and browsers.
 
 pub mod browser;
 pub mod screen;

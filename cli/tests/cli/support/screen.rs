@@ -1,4 +1,4 @@
-//! Runs the binary on a pseudo-terminal and shows the screen of a terminal emulator.
+//! Runs the binary on a pseudo-terminal and reads its screen through a terminal emulator.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ use super::TIME_LIMIT;
 /// A process on a terminal.
 pub struct Screen {
     process: Child,
-    /// `None`: it was closed.
+    /// The terminal. `None` after it was closed.
     terminal: Option<File>,
     emulator: vt100::Parser,
 }
@@ -57,7 +57,7 @@ impl Screen {
         }
     }
 
-    /// Reads until the screen shows a text no longer.
+    /// Reads until the screen no longer shows a text.
     #[track_caller]
     pub fn until_gone(&mut self, text: &str) {
         let deadline = Instant::now() + TIME_LIMIT;
@@ -77,7 +77,7 @@ impl Screen {
         }
     }
 
-    /// Returns the text of the row that is drawn in reverse.
+    /// Returns the text of the row that is drawn in reverse video.
     fn selected(&self) -> Option<String> {
         let screen = self.emulator.screen();
         let is_selected = |row: &u16| screen.cell(*row, 1).is_some_and(vt100::Cell::inverse);
@@ -97,7 +97,7 @@ impl Screen {
         self.until(text);
     }
 
-    /// Types `q`, with which the command has to end successfully.
+    /// Types `q`, and checks that the command ends successfully.
     #[track_caller]
     pub fn quit(mut self) {
         self.keys("q");
@@ -127,7 +127,7 @@ impl Screen {
         assert!(status.stopped(), "{status:?}");
     }
 
-    /// Reads for this time. Returns the bytes.
+    /// Reads for this time. Returns the received bytes.
     pub fn read_for(&mut self, time: Duration) -> Vec<u8> {
         let end = Instant::now() + time;
         let mut read = Vec::new();

@@ -62,10 +62,10 @@ pub fn fails(output: &Output, code: i32, text: &str) {
 /// The flag of a pair without a runner: threads stay in the state that the service assigns.
 pub const NO_RUNNER: &str = "--no-runner";
 
-/// Any free port of this machine.
+/// An address with any free port of this machine.
 const FREE: &str = "127.0.0.1:0";
 
-/// A separate pair, stopped when it is dropped.
+/// A separate pair. Dropping it stops the pair.
 pub struct Up {
     pub home: TempDir,
     pub process: Child,
@@ -83,7 +83,7 @@ impl Up {
         Self::start_in(tempfile::tempdir().unwrap(), flags)
     }
 
-    /// Like [`Self::start_with`], in a home directory that may have data.
+    /// Like [`Self::start_with`], in a home directory that may contain data.
     pub fn start_in(home: TempDir, flags: &[&str]) -> Self {
         fs::create_dir_all(home.path().join(".git")).unwrap();
         let (process, registry, supervisor) = launch(home.path(), [FREE, FREE], flags);
@@ -174,14 +174,14 @@ impl Up {
         self.process.wait().unwrap();
     }
 
-    /// Starts the ended pair again on the same data and addresses.
+    /// Restarts the stopped pair on the same data and addresses.
     pub fn restart(&mut self) {
         let addresses = [&self.registry, &self.supervisor].map(|url| url.strip_prefix("http://").unwrap());
         let (process, ..) = launch(self.home.path(), addresses, &[]);
         self.process = process;
     }
 
-    /// Starts the ended pair again on the same data with other addresses and flags.
+    /// Restarts the stopped pair on the same data with other addresses and flags.
     pub fn start_again(&mut self, flags: &[&str]) {
         (self.process, self.registry, self.supervisor) = launch(self.home.path(), [FREE, FREE], flags);
     }
@@ -245,7 +245,7 @@ impl Watching {
         Self { process, lines }
     }
 
-    /// Returns the next line with this text.
+    /// Returns the next line that contains this text.
     #[track_caller]
     pub fn until(&mut self, text: &str) -> String {
         let mut lines = self.lines.by_ref().map(Result::unwrap);

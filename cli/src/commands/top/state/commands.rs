@@ -26,16 +26,16 @@ use super::{
 };
 use crate::{filter::Filter, ids, names, ui};
 
-/// After an update has moved the selection, keys that act on it are ignored for this time.
+/// Time after an update has moved the selection in which keys that change a session are ignored.
 const MOVED: Duration = Duration::from_secs(1);
-/// Filters of the key `f`, in a circle.
+/// The filters that the key `f` selects, one after the other.
 const COMMON_FILTERS: [&str; 4] = ["", "needs:me", "s:running", "over:budget"];
 
-/// The effects of a command, or why it is not possible.
+/// The effects of a command, or the reason why the command is not possible.
 type Outcome = Result<Vec<Effect>, String>;
 
 impl State {
-    /// Executes the command of a key. Shows why it is not possible.
+    /// Executes the command of a key. If the command is not possible, shows the reason.
     pub(super) fn command(&mut self, command: Command) -> Vec<Effect> {
         self.try_command(command).unwrap_or_else(|why| {
             self.note(why, true);
@@ -322,7 +322,7 @@ impl State {
         session.ok_or_else(|| "select a session or one of its threads first".to_owned())
     }
 
-    /// Asks whether to make a call.
+    /// Shows a question whose confirmation makes the call.
     fn confirm(&mut self, question: String, call: Call) -> Vec<Effect> {
         self.mode = Mode::Confirm { question, call };
         Vec::new()

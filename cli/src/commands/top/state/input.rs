@@ -88,7 +88,7 @@ impl State {
         };
         line.input.handle(request);
         if matches!(line.purpose, Purpose::Filter { .. }) {
-            // As far as it is valid, so that the list follows each key.
+            // A valid filter applies at once, so that the list follows each key.
             match line.input.value().parse() {
                 Ok(filter) => {
                     self.options.filter = filter;
@@ -102,7 +102,7 @@ impl State {
         Vec::new()
     }
 
-    /// Leaves the line of input. An unfinished filter has no effect.
+    /// Closes the input line. Restores the filter from before the edit.
     fn cancel(&mut self, line: Line) -> Vec<Effect> {
         if let Purpose::Filter { before } = line.purpose {
             self.set_filter(before);
@@ -125,7 +125,7 @@ impl State {
                 }
             },
             Purpose::Run => self.run_line(&text, line),
-            // The same reason for an empty text: nothing would be sent.
+            // An empty text is not sent.
             Purpose::Send(_) | Purpose::Task { .. } if text.is_empty() => Vec::new(),
             Purpose::Send(request) => vec![Effect::Call(Call::Send(SendInputRequest {
                 message: Some(text),
@@ -166,7 +166,7 @@ impl State {
         vec![Effect::RunOnTerminal(words)]
     }
 
-    /// Edits a line. It has no effect before it is submitted.
+    /// Opens the input line with a text to edit.
     pub(super) fn edit(&mut self, purpose: Purpose, label: impl Into<String>, text: &str) -> Vec<Effect> {
         self.mode = Mode::Line(Box::new(Line {
             purpose,

@@ -28,12 +28,12 @@ use super::{
 };
 use crate::{error::Error, filter::Filter, follow::SessionsUpdate, ids, ui};
 
-/// How long a notice is shown.
+/// Time for which a notice is shown.
 const NOTICE: Duration = Duration::from_secs(6);
-/// Lines of details that are stored.
+/// Maximum number of stored lines of details.
 const MAX_DETAIL_LINES: usize = 4000;
 
-/// An effect outside of the state.
+/// An effect that the state requests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     Quit,
@@ -57,15 +57,15 @@ pub(super) enum Effect {
     },
     /// Run a command of this program with the whole terminal.
     RunOnTerminal(Vec<String>),
-    /// Run a command of this program next to the screen.
+    /// Run a command of this program in the background.
     Run {
         arguments: Vec<String>,
-        /// A new file for its output. `None`: the last line becomes a message.
+        /// The new file for the output. `None` shows the last line of the output as a message.
         file: Option<String>,
     },
 }
 
-/// The result of a call that was made next to the screen.
+/// The result of a call that was made in the background.
 pub(super) enum Answer {
     Thread(Box<Thread>),
     Group(Box<Group>),
@@ -87,7 +87,7 @@ pub(super) enum Answer {
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Filter {
-        /// The filter to return to.
+        /// The filter from before the edit.
         before: Filter,
     },
     Run,
@@ -144,19 +144,19 @@ impl Picker {
     }
 }
 
-/// What the keys do.
+/// The mode, which determines the meaning of the keys.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Mode {
-    /// Move in the list and act on the selection.
+    /// Keys move in the list and act on the selection.
     #[default]
     Browse,
-    /// Edit a line.
+    /// Keys edit a line.
     Line(Box<Line>),
-    /// Answer a question about a call with `y` or another key.
+    /// `y` makes the call, any other key cancels it.
     Confirm { question: String, call: Call },
-    /// Choose a role.
+    /// Keys choose a role.
     Pick(Picker),
-    /// Read the keys, from a line.
+    /// The list of keys is shown, starting at this line.
     Help(usize),
 }
 
@@ -168,7 +168,7 @@ pub(super) struct Notice {
     since: SystemTime,
 }
 
-/// What the selected row is about.
+/// The object that a row shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
     Nothing,
@@ -209,12 +209,12 @@ impl<'a> Target<'a> {
 /// The loaded details.
 #[derive(Debug, Default)]
 pub(super) struct Detail {
-    /// What the lines are about.
+    /// The source of the lines.
     source: Option<Source>,
     pub(super) lines: Vec<String>,
     /// The first line on the screen. `None`: the end of a log, otherwise the beginning.
     pub(super) top: Option<usize>,
-    /// The extent in the last picture.
+    /// The extent in the last frame.
     pub(super) extent: DetailExtent,
 }
 
@@ -242,17 +242,17 @@ pub(super) struct State {
     pub(super) mode: Mode,
     pub(super) notice: Option<Notice>,
     pub(super) now: SystemTime,
-    /// The number of rows that wait for a person.
+    /// The number of approvals and threads that wait for a person.
     pub(super) needs: usize,
     pub(super) size: (u16, u16),
     is_read_only: bool,
     are_rows_stale: bool,
-    /// The parts that are being read. `true`: they have changed since.
+    /// The parts that are being read again, and whether each part has changed since the call began.
     rereading: HashMap<Reread, bool>,
     key: Option<Key>,
-    /// The thread of the selection in the tree.
+    /// The tree row of the selected approval or thread. It is selected if the selected row disappears.
     waiting: Option<Key>,
-    /// When an update moved the selection.
+    /// The time at which an update moved the selection.
     moved: Option<SystemTime>,
     known_needs: HashSet<String>,
     has_new_need: bool,
@@ -349,7 +349,8 @@ impl State {
         Vec::new()
     }
 
-    /// Reads a part again, unless it is being read. In that case, it is read again afterwards.
+    /// Returns the effect that reads a part again. If the part is being read, returns `None`, and the part is read once
+    /// more afterwards.
     fn reread(&mut self, part: Reread) -> Option<Effect> {
         match self.rereading.entry(part) {
             Entry::Occupied(mut has_changed) => {
@@ -418,7 +419,7 @@ impl State {
         self.detail.lines.drain(..excess);
     }
 
-    /// Returns what to load for the details of the selection.
+    /// Returns the source of the details of the selection.
     pub(super) fn source(&self) -> Option<Source> {
         let columns = usize::from(self.panes().detail?.width);
         let source = match self.target() {
@@ -460,7 +461,7 @@ impl State {
             .min(most)
     }
 
-    /// Returns whether the details are a log, whose end is shown at first.
+    /// Returns whether the details are a log, whose end is shown first.
     fn shows_log(&self) -> bool {
         matches!(self.target(), Target::Thread(..)) && self.tab.is_log()
     }
@@ -474,14 +475,14 @@ impl State {
         });
     }
 
-    /// Returns what the selected row is about.
+    /// Returns the object that the selected row shows.
     pub(super) fn target(&self) -> Target<'_> {
         self.rows
             .get(self.selected)
             .map_or(Target::Nothing, |row| self.target_of(row))
     }
 
-    /// Returns what a row is about.
+    /// Returns the object that a row shows.
     pub(super) fn target_of(&self, row: &Row) -> Target<'_> {
         let followed = |session: &usize| self.model.sessions().get(*session);
         let found = match row {
@@ -520,7 +521,7 @@ impl State {
         self.scroll_to_selected();
     }
 
-    /// Returns whether something has started to wait for a person since the last call.
+    /// Returns whether an approval or a thread has started to wait for a person since the last call.
     pub(super) fn take_alert(&mut self) -> bool {
         std::mem::take(&mut self.has_new_need)
     }
@@ -543,7 +544,7 @@ impl State {
     fn find_selected(&mut self) {
         let has_key = |row: &Row, key: &Key| self.key_of(row).as_ref() == Some(key);
         let place = |key: &Key| {
-            // Most changes leave it where it is.
+            // Most changes do not move the row.
             let is_same = self.rows.get(self.selected).is_some_and(|row| has_key(row, key));
             if is_same {
                 return Some(self.selected);
@@ -557,7 +558,7 @@ impl State {
         let is_approval = |row: &Row| matches!(row, Row::Approval { .. });
         let next = match &self.key {
             None => Some(self.first_row()),
-            // After a decision follows the next one, or the thread that waited.
+            // After a decided approval, the next approval is selected, or the thread that waited for the decision.
             Some(Key::Approval(_)) => self.rows.iter().position(is_approval),
             Some(_) => None,
         };
@@ -585,7 +586,7 @@ impl State {
         self.rows.iter().position(|row| !is_heading(row)).unwrap_or_default()
     }
 
-    /// Finds everything that waits for a person, in every view and with every filter.
+    /// Counts the approvals and threads that wait for a person, independently of the view and the filter.
     fn update_needs(&mut self) {
         let has_all = self.options.filter.is_empty() && matches!(self.options.view, View::Needs | View::Tree);
         let waiting = (!has_all).then(|| rows::needs(&self.model, &Options::default()));
@@ -626,7 +627,7 @@ impl State {
 
     /// Handles a key.
     pub(super) fn key(&mut self, event: &KeyEvent) -> Vec<Effect> {
-        // Updates since the last picture may have put another row at the selected place.
+        // Updates since the last frame may have moved another row to the selected place.
         self.refresh();
         match std::mem::take(&mut self.mode) {
             Mode::Browse => keys::command(event).map_or_else(Vec::new, |command| self.command(command)),

@@ -130,7 +130,7 @@ fn head(state: &State, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the keys that help against a condition, or the hint for it.
+/// Returns the keys that resolve a condition, or the hint for the condition.
 const fn remedy(kind: ConditionKind) -> Option<&'static str> {
     match kind {
         ConditionKind::AwaitingToolApproval => Some("`y` grants the call, `n` denies it"),
@@ -214,7 +214,7 @@ pub(super) fn wrap(line: &Styled<'static>, columns: usize, indent: usize) -> Vec
                 used <= room
             })
             .count()
-            // A wide character takes a line even if it does not fit.
+            // At least one character per line, even if a wide character does not fit.
             .max(1);
         let (fit, after) = rest.split_at(fits.min(rest.len()));
         let space = fit.iter().rposition(|grapheme| grapheme.symbol == " ");

@@ -38,7 +38,7 @@ pub(super) fn draw_help(top: usize, state: &State, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Draws the roles to choose from, and what the marked one is.
+/// Draws the roles to choose from, and the properties of the marked role.
 pub(super) fn draw_picker(picker: &Picker, state: &State, canvas: &mut Canvas<'_>) {
     let title = format!(" role of the new agent below {} ", picker.parent_name);
     let inside = canvas.popup(&title, state.size.0.min(100), state.size.1.saturating_sub(4));
@@ -133,7 +133,7 @@ fn skip_columns(text: &str, columns: usize) -> String {
         .collect()
 }
 
-/// Returns the keys that act on the selected row.
+/// Returns the line with the keys for the selected row.
 fn key_line(state: &State) -> Line {
     let of_target: &[(Command, &str)] = match state.target() {
         Target::Approval(..) => &[
@@ -167,7 +167,7 @@ fn key_line(state: &State) -> Line {
         ],
         Target::Group(..) | Target::Runner(_) | Target::Role(_) | Target::Nothing => &[],
     };
-    // A narrow screen cuts the end.
+    // The most important keys come first, because a narrow screen truncates the line.
     let first: &[(Command, &str)] = &[(Command::Help, "help"), (Command::Quit, "quit")];
     let last: &[(Command, &str)] = &[
         (Command::OtherPane, "details"),

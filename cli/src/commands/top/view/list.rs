@@ -30,7 +30,7 @@ pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) {
     canvas.line(head, &list_head(state, columns), Modifier::empty());
     let body = Rect::new(area.x, area.y + 1, area.width, area.height.saturating_sub(1));
     if state.rows.is_empty() || matches!(state.rows.as_slice(), [Row::NeedsHeading(_)]) {
-        let text = style::paint(style::DIM, nothing(state)).to_string();
+        let text = style::paint(style::DIM, empty_text(state)).to_string();
         canvas.line(
             Rect {
                 height: body.height.min(1),
@@ -53,8 +53,8 @@ pub(super) fn draw(state: &State, area: Rect, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Returns the text of a list without rows.
-pub(super) fn nothing(state: &State) -> &'static str {
+/// Returns the text that replaces a list without rows.
+pub(super) fn empty_text(state: &State) -> &'static str {
     match state.options.view {
         _ if !state.model.is_synced() => "loading",
         View::Needs => "nothing waits for a person",
@@ -74,7 +74,7 @@ pub(super) fn list_head(state: &State, columns: usize) -> String {
         View::Roles => "roles",
     };
     let left = Line::default().mark(style::DIM, view);
-    // The line of input shows an unfinished filter.
+    // While a filter is edited, the input line shows it.
     let left = if state.options.filter.is_empty() || matches!(state.mode, Mode::Line(_)) {
         left
     } else {
@@ -87,7 +87,7 @@ pub(super) fn list_head(state: &State, columns: usize) -> String {
     beside(&left, &right, columns)
 }
 
-/// Puts one line to the left and one to the right edge. The left one is truncated.
+/// Formats two lines as one: `left` at the left edge, `right` at the right edge. Truncates `left` if necessary.
 fn beside(left: &Line, right: &Line, columns: usize) -> String {
     let right = right.render(columns);
     let used = ui::plain(&right).width();
@@ -110,7 +110,7 @@ enum Column {
 }
 
 impl Column {
-    /// The columns in their order, with the width of the list from which on they are shown.
+    /// The columns in their order, each with the minimum width of the list at which the column is shown.
     const ALL: [(Self, usize); 7] = [
         (Self::Elapsed, 48),
         (Self::Tokens, 56),
@@ -201,12 +201,12 @@ fn bar(percent: u32, width: u32) -> String {
     (0..width).map(|place| if place < full { '█' } else { '░' }).collect()
 }
 
-/// Returns how much of its budget a thread and its descendants have used, in percent of the bound that is nearest.
+/// Returns the used share of the budget of a thread and its descendants, in percent: the largest share of all bounds.
 fn used_percent(thread: &Thread) -> Option<u32> {
     let budget = thread.budget.as_ref()?;
     let recorded = thread.subtree_usage.unwrap_or_default();
     let own = thread.usage.unwrap_or_default();
-    // The thread's own usage has what its running turn used.
+    // The usage of the thread itself includes its running turn, the recorded usage does not.
     let percent = |used: u64, bound: u64| {
         let percent = used.saturating_mul(100).checked_div(bound)?;
         Some(u32::try_from(percent).unwrap_or(u32::MAX).min(999))
@@ -227,7 +227,8 @@ fn used_percent(thread: &Thread) -> Option<u32> {
     .max()
 }
 
-/// Returns how long the thread has its status. It does not change any more once the thread has settled.
+/// Returns the time since the thread has its status. For a settled thread, returns the time from its creation to its
+/// end.
 pub(super) fn elapsed(thread: &Thread, now: SystemTime) -> String {
     let since = thread.status.as_ref().and_then(|status| status.since);
     match ui::status_of(thread) {
@@ -340,13 +341,14 @@ fn thread_line(
         StatusKind::Running | StatusKind::Errored => style::PLAIN,
         _ => style::DIM,
     };
-    // The note would repeat the role.
+    // Not the note, because the note repeats the role.
     let doing = if doing.is_empty() { thread.label.clone() } else { doing };
     let left = left.word(color, doing);
     beside(&left, &cells(columns, |column| column.cell(thread, now)), columns)
 }
 
-/// Returns the place in the queue of the session: events do not tell that others left it.
+/// Returns the place in the queue of the session. Computes it from the threads, because events do not report a new
+/// place when other threads leave the queue.
 fn queue_place(followed: &Followed, thread: &Thread) -> String {
     let since = |thread: &Thread| {
         let since = thread

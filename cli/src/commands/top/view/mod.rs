@@ -1,4 +1,4 @@
-//! Draws the state. Pure: the same state gives the same picture.
+//! Draws the state. Pure: the same state gives the same frame.
 
 mod detail;
 mod footer;
@@ -56,7 +56,7 @@ impl Theme {
     }
 }
 
-/// The properties of a picture.
+/// The properties of a drawn frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drawn {
     /// The position of the cursor, if it is shown.
@@ -98,11 +98,11 @@ pub(super) fn draw(state: &State, context: &str, theme: Theme, buffer: &mut Buff
 /// Returns the header and all rows as text.
 pub(super) fn printed(state: &State, context: &str, columns: usize) -> String {
     let rows = state.rows.iter().map(|row| row_line(state, row, columns));
-    let nothing = state.rows.is_empty().then(|| list::nothing(state).to_owned());
+    let empty_text = state.rows.is_empty().then(|| list::empty_text(state).to_owned());
     let lines: Vec<String> = [header(state, context, columns), list_head(state, columns)]
         .into_iter()
         .chain(rows)
-        .chain(nothing)
+        .chain(empty_text)
         .collect();
     lines.join("\n")
 }
@@ -132,7 +132,7 @@ impl Canvas<'_> {
         }
         let mut x = area.x;
         for span in &line.spans {
-            // One look for a whole selected row.
+            // The whole selected row has one style.
             let style = if modifier.contains(Modifier::REVERSED) {
                 Style::new()
             } else {
@@ -173,7 +173,7 @@ fn styled(text: &str) -> Vec<Styled<'static>> {
         .map_or_else(|_| vec![Styled::raw(ui::plain(text))], |text| text.lines)
 }
 
-/// Returns the line above the list. A narrow screen leaves out the parts that matter least.
+/// Returns the line above the list. On a narrow screen, the least important parts are left out.
 fn header(state: &State, context: &str, columns: usize) -> String {
     let totals = state.model.totals();
     let mut parts: Vec<(u8, Ansi, String)> = vec![
