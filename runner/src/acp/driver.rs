@@ -31,20 +31,23 @@ use crate::{
 /// Maximum silence within a prompt while no tool runs and no permission request waits. Programs retry a failing
 /// provider repeatedly without reporting it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
-/// Time that the program then has to cancel the prompt.
+/// Time that the program has after that to cancel the prompt.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
-/// Silence that marks the end of a replayed conversation, and the time limit for the replay.
+/// Silence that marks the end of a replayed conversation.
 const HISTORY_SILENCE: Duration = Duration::from_millis(500);
+/// Time limit of a replay.
 const HISTORY_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of times that a turn continues after a refusal ended its prompt.
 const MAX_REFUSALS: u32 = 16;
-/// Maximum number of tracked calls per turn, and of tracked names of tools that were not offered.
+/// Maximum number of tracked calls per turn.
 const MAX_CALLS: usize = 4096;
+/// Maximum number of tracked names of tools that were not offered.
 const MAX_STRAYS: usize = 16;
-/// Maximum length of the id of a call, of a permission request and of its answer, in bytes; and of the arguments of one
-/// call, in bytes of JSON. The longer arguments of one turn share a budget of this many bytes.
+/// Maximum length of the id of a call, of a permission request and of its answer, in bytes.
 const MAX_ID_BYTES: usize = 1024;
+/// Maximum length of the arguments of one call, in bytes of JSON. Longer arguments count against [`MAX_LONG_BYTES`].
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+/// Maximum size of all longer arguments of one turn, in bytes of JSON.
 const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of permission requests of the program that wait at once. It is higher than the thread's limit.
 const MAX_QUESTIONS: usize = 64;
@@ -53,27 +56,28 @@ const MAX_STORED_REFUSALS: usize = 32;
 /// Maximum size of a stored message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// The gap of a program that reports no call before the end of a turn.
+/// The gap of a program whose calls are not reported before the end of a turn.
 const USAGE_IS_LATE: &str =
     "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
 
-/// The parameters with which a session is begun.
+/// The parameters for opening a session.
 pub(super) struct Opening {
     pub(super) profile: Profile,
     pub(super) directory: PathBuf,
     /// The servers that provide the supervisor's tools.
     pub(super) servers: Value,
     pub(super) effort: String,
-    /// Whether its configuration already applies the effort.
+    /// Whether the program's configuration already applies the effort.
     pub(super) has_effort: bool,
-    /// Whether it continues a conversation.
+    /// Whether the session continues an earlier conversation.
     pub(super) had_turns: bool,
-    /// The names of the program's own tools that are offered, and those of the supervisor's tools.
+    /// The names of the program's own tools that are offered.
     pub(super) tools: BTreeSet<String>,
+    /// The names of the supervisor's tools that are offered.
     pub(super) ours: BTreeSet<String>,
-    /// The file with the id of its session, by which it is resumed. `None`: the session is not resumed.
+    /// The file with the id of the session, which is needed to resume it. `None`: the session cannot be resumed later.
     pub(super) record: Option<PathBuf>,
-    /// The log of its model calls. `None`: it has none.
+    /// The program's log of model calls. `None`: the program writes no such log.
     pub(super) chats: Option<Chats>,
     /// Restrictions that the program cannot enforce, and features that it lacks.
     pub(super) gaps: Vec<String>,
@@ -102,7 +106,7 @@ impl Opening {
 /// A call of a tool.
 struct Call {
     tool: String,
-    /// `None`: they exceed the limit.
+    /// `None`: the arguments exceed the limit.
     arguments: Option<Value>,
     is_reported: bool,
     is_done: bool,
@@ -110,7 +114,7 @@ struct Call {
 
 /// A permission request that waits for an answer.
 struct Question {
-    /// The program's id of it.
+    /// The program's id of the request.
     id: Value,
     /// The program's options for allowing and denying the call.
     allowed: Value,
@@ -122,7 +126,7 @@ struct Question {
 }
 
 impl Question {
-    /// Returns whether it is short enough to be stored until the decision.
+    /// Returns whether the request is short enough to be stored until the decision.
     fn is_short(&self) -> bool {
         let parts = [&self.id, &self.allowed, &self.denied];
         self.call.len() <= MAX_ID_BYTES && parts.iter().all(|part| part.to_string().len() <= MAX_ID_BYTES)
@@ -163,7 +167,7 @@ pub(super) struct Driver {
     last_message_at: Instant,
     /// The kind of the program's last update.
     last_update: String,
-    /// Tools that it used although they are not offered.
+    /// Tools that the program used although they are not offered.
     strays: BTreeSet<String>,
     /// Why the earlier conversation is lost. `None`: it is not lost.
     lost: Option<String>,
@@ -199,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// Greets the program, and resumes or begins its session.
+    /// Initializes the connection, and resumes or begins the session.
     ///
     /// # Errors
     ///
@@ -227,7 +231,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Resumes the earlier session. The error is the program's end.
+    /// Resumes the earlier session. The error describes the program's end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
         let resumed = self.resume_recorded().await?;
         if resumed.is_none() && self.opening.had_turns && self.lost.is_none() {
@@ -299,8 +303,8 @@ impl Driver {
         json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
     }
 
-    /// Checks that OpenCode uses the role's agent. It falls back to an agent with its own permissions if it rejects
-    /// ours.
+    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it falls back to an agent with its
+    /// own permissions.
     fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
         if self.opening.profile != Profile::OpenCode {
             return Ok(());
@@ -334,7 +338,7 @@ impl Driver {
         match self.call("session/set_config_option", params).await {
             Ok(Ok(_)) => return true,
             Ok(Err(why)) => debug!(why, "the effort stays as it is"),
-            // The next read returns the same end.
+            // The next read returns the same error.
             Err(end) => debug!(end, "the program ended"),
         }
         false
@@ -387,7 +391,7 @@ impl Driver {
         (!is_busy).then(|| self.last_message_at + SILENCE_LIMIT)
     }
 
-    /// Cancels the prompt first, and abandons the program the second time.
+    /// Cancels the prompt at the first timeout, and abandons the program at the second one.
     fn handle_timeout(&mut self) -> Result<(), Option<String>> {
         if self.is_timed_out {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
@@ -461,7 +465,7 @@ impl Driver {
     }
 
     fn permit(&mut self, id: &str, verdict: &Result<(), ToolFailure>) {
-        // It ended with its turn.
+        // The request ended with its turn.
         let Some(question) = self.questions.remove(id) else {
             return;
         };
@@ -478,7 +482,7 @@ impl Driver {
         }
     }
 
-    /// Records that an approved call now runs. Gemini CLI does not report the call before its end.
+    /// Records that an approved call now runs. Gemini CLI reports a call only when it has ended.
     fn begun(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
@@ -635,7 +639,7 @@ impl Driver {
         };
         let arguments = events::arguments(profile, update);
         if has_arguments(&arguments) {
-            // A program repeats them as they grow.
+            // A program repeats the arguments as they grow.
             let replaced = call.arguments.take().map_or(0, |old| old.to_string().len());
             if replaced > MAX_ARGUMENTS_BYTES {
                 self.long_bytes = self.long_bytes.saturating_sub(replaced);
@@ -706,7 +710,7 @@ impl Driver {
         let tool = match (call, profile) {
             (Some(call), _) => Some(call.tool.clone()),
             (None, Profile::Gemini) => events::tool(profile, asked),
-            // The title is something else here, so the tool is unknown.
+            // In OpenCode's permission requests the title is not the tool's name, so the tool is unknown.
             (None, Profile::OpenCode) => None,
         };
         let reported = events::arguments(profile, asked);
