@@ -1,4 +1,4 @@
-//! The conversation with Claude Code: lines of JSON in both directions, which also carry the calls of the supervisor's
+//! The conversation with Claude Code: JSON lines in both directions, which also contain the calls of the supervisor's
 //! tools and of the hook.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,37 +18,39 @@ use crate::{
     usage::{CallTokens, Tokens, percentage_left},
 };
 
-/// How long it may take to begin.
+/// Time limit for the initialization.
 const GREETING_LIMIT: Duration = Duration::from_secs(60);
-/// The id of the one hook.
+/// The id of the only hook.
 const HOOK: &str = "pre";
-/// How many calls of tools that are not offered are remembered at once, their longest id and their longest text, in
-/// bytes.
+/// Maximum number of stored calls of tools that are not offered.
 const MAX_UNOFFERED: usize = 64;
+/// Maximum length of such a call's id, in bytes.
 const MAX_ID_BYTES: usize = 1024;
+/// Maximum length of such a call as JSON, in bytes.
 const MAX_CALL_BYTES: usize = 64 * 1024;
 /// The MCP version to use if the program does not name one.
 const MCP_VERSION: &str = "2025-06-18";
 
-/// Speaks with one Claude Code.
+/// The driver of one Claude Code process.
 pub(super) struct Driver {
     program: Program,
     tools: Vec<ToolDescription>,
-    /// Its own tools that it is offered.
+    /// The program's own tools that the thread is offered.
     native: Vec<&'static str>,
-    /// Calls of tools that it is not offered, by their ids, until it says that it refused them.
+    /// Calls of tools that are not offered, by id, until the program reports that it refused them.
     unoffered: BTreeMap<String, (String, Value)>,
-    /// The request for the size of its context, until that is known.
+    /// The id of the request for the size of the model's context, if that request was sent.
     context_asked: Option<String>,
     last_id: u64,
     is_running: bool,
-    /// The tokens since its start.
+    /// The tokens since the program's start.
     calls: CallTokens,
-    /// The tokens of all models in its session up to the last result; `None`: not known, as it was resumed.
+    /// The tokens of all models in the session up to the last result. `None`: not known yet, because the session was
+    /// resumed.
     of_models: Option<Tokens>,
-    /// Whether it reports the cost of all its calls: not after it was resumed.
+    /// Whether the reported cost covers all calls of the session. It does not after the session was resumed.
     reports_cost: bool,
-    /// Its model's context, once a result has named it.
+    /// The size of the model's context. 0: not known yet.
     window: u64,
 }
 
@@ -69,17 +71,17 @@ impl Driver {
         }
     }
 
-    /// Its session is a new one: nothing was spent in it.
+    /// Prepares for a new session, which has no earlier usage.
     pub(super) fn begins_session(&mut self) {
         self.of_models = Some(Tokens::default());
         self.reports_cost = true;
     }
 
-    /// Registers the hook and our tools.
+    /// Registers the hook and the supervisor's tools.
     ///
     /// # Errors
     ///
-    /// It ended, or does not answer.
+    /// The program ended, or does not answer.
     pub(super) async fn prepare(&mut self) -> Result<(), String> {
         let id = self.control(json!({
             "subtype": "initialize",
@@ -171,7 +173,7 @@ impl Driver {
         id
     }
 
-    /// Answers a call. Its id consists of the id of the request that brought it and the call's own id.
+    /// Answers a tool call. Its id consists of the id of the request that contained it and the call's own id.
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
@@ -182,7 +184,7 @@ impl Driver {
     }
 
     fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
-        // The decision is always explicit: in some modes, the program takes any other answer for permission.
+        // The decision is always explicit, because in some modes the program treats any other answer as permission.
         let answer = match verdict {
             Ok(()) => json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}),
             Err(failure) => hook::denial(failure.text()),
@@ -227,7 +229,7 @@ impl Driver {
         }
     }
 
-    /// Remembers a call of a tool that is not offered. Only the program can say which calls these are.
+    /// Stores a call of a tool that is not offered, until its result shows whether the program refused it.
     fn record_unoffered(&mut self, piece: &Value) {
         let (Some("tool_use"), Some(id), Some(tool)) =
             (piece["type"].as_str(), piece["id"].as_str(), piece["name"].as_str())
@@ -258,7 +260,8 @@ impl Driver {
         }
     }
 
-    /// Asks once how large its context is: the first result says that only at the end of the turn.
+    /// Requests the size of the model's context, once. Otherwise only the result at the end of the first turn would
+    /// contain it.
     fn ask_context(&mut self) {
         if self.window == 0 && self.context_asked.is_none() {
             self.context_asked = Some(self.control(json!({"subtype": "get_context_usage"})));
@@ -283,7 +286,7 @@ impl Driver {
         if !self.reports_cost {
             of_models.cost = 0;
         }
-        // Includes calls that belong to no turn, such as the one for a title.
+        // Includes calls that do not belong to a turn, such as the one that generates a title.
         let before = self.of_models.replace(of_models);
         let all = before.map(|before| of_models.minus(before)).unwrap_or_default();
         self.calls.turn_ended(events::tokens(result).max(all));
@@ -316,7 +319,7 @@ impl Driver {
             "hook_callback" => self.hook_asked(id, request, channels).await,
             "mcp_message" => self.called(id, &request["message"], channels).await,
             "can_use_tool" => {
-                // In its mode the program does not ask, so such a request bypassed the hook.
+                // In its permission mode the program does not ask for permission, so such a request bypassed the hook.
                 let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
                 self.program.send(&control_response(id, &answer));
             }
@@ -355,7 +358,7 @@ impl Driver {
 
     async fn called(&self, request: &str, message: &Value, channels: &DriverChannels) {
         let name = message["params"]["name"].as_str().unwrap_or_default();
-        // Both are the program's, and may have any characters.
+        // Both ids come from the program and may contain any characters.
         let id = json!([request, message["id"]]).to_string();
         if !self.tools.iter().any(|offered| offered.name == name) {
             self.answer_tool(&id, &Err(ToolFailure::unsupported(name)));
@@ -371,12 +374,12 @@ impl Driver {
     }
 }
 
-/// Our own name of a tool that it has from us.
+/// Returns the supervisor's name of a tool. `None`: it is not one of the supervisor's tools.
 fn own(tool: &str) -> Option<&str> {
     tool.strip_prefix(tool_policy::OWN_SERVER_PREFIX)
 }
 
-/// Returns the answer to MCP requests other than calls. `None`: it is not such a request.
+/// Returns the answer to an MCP request other than a call. `None`: it is not such a request.
 fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value> {
     let (request, message) = (&incoming["request"], &incoming["request"]["message"]);
     if incoming["type"] != "control_request" || request["subtype"] != "mcp_message" {
@@ -390,7 +393,7 @@ fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value>
         }),
         "tools/list" => json!({"tools": tools.iter().map(described).collect::<Vec<_>>()}),
         "tools/call" => return None,
-        // Notifications and pings.
+        // Other methods are notifications and pings.
         _ => json!({}),
     };
     let id = message.get("id").cloned().unwrap_or_else(|| json!(0));
