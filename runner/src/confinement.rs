@@ -171,7 +171,7 @@ impl Confinement {
             self.gaps = protection.gaps;
             self.placeholders = protection.placeholders;
         }
-        let obeyed = project::found(kind, directory);
+        let obeyed = project::existing_settings(kind, directory);
         if !obeyed.is_empty() {
             let masks = Masks::for_scratch(&launch.scratch)
                 .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;

@@ -67,11 +67,11 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     }
     // One line, regardless of white space between the fields.
     let question: Value = serde_json::from_str(&question)?;
-    put(socket, &format!("{question}\n"), IO_TIMEOUT)
+    send_request(socket, &format!("{question}\n"), IO_TIMEOUT)
 }
 
 /// Sends a request to the runner and waits for the answer.
-fn put(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String> {
+fn send_request(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String> {
     let mut stream = BlockingStream::connect(socket)?;
     stream.set_write_timeout(Some(io_timeout))?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -276,7 +276,7 @@ mod tests {
         let path = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let longer_than_any_buffer = "x".repeat(16 * 1024 * 1024);
-        assert!(put(&path, &longer_than_any_buffer, Duration::from_millis(50)).is_err());
+        assert!(send_request(&path, &longer_than_any_buffer, Duration::from_millis(50)).is_err());
     }
 
     #[test]

@@ -252,13 +252,13 @@ impl<W: Write> SampleAgent<W> {
             }) = self.receive(None, done)?
                 && answered == id
             {
-                return Ok(self.sum_up(name, &args, ok, &result));
+                return Ok(self.summarize(name, &args, ok, &result));
             }
         }
     }
 
     /// Returns the result of a call, in one line.
-    fn sum_up(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
+    fn summarize(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         if !ok {
             return format!("{name} refused: {}", text(result, "error"));

@@ -62,7 +62,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// Returns whether a second attempt to read may succeed.
-    pub(super) const fn may_pass(&self) -> bool {
+    pub(super) const fn is_transient(&self) -> bool {
         matches!(self, Self::Unsent(_) | Self::Lost(_))
     }
 }

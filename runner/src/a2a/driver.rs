@@ -133,7 +133,7 @@ impl Driver {
         let mut orders = channels.orders;
         while let Some(order) = orders.recv().await {
             let Order::Turn(turn) = order else { continue };
-            let outcome = self.turn(&turn, &mut orders).await;
+            let outcome = self.run_turn(&turn, &mut orders).await;
             let ended = |ending, message| AgentEvent::TurnEnded { ending, message };
             let event = match outcome {
                 Outcome::Ended(ending, message) => ended(ending, message),
@@ -148,7 +148,7 @@ impl Driver {
 
     /// Executes a turn. The first interruption cancels the task. The second one ends the turn without waiting for the
     /// agent.
-    async fn turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
+    async fn run_turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
         let mut work = pin!(self.work(turn, &cancel));
@@ -223,7 +223,9 @@ impl Driver {
         if self.interface.is_none() {
             let interface = loop {
                 match self.client.interface(self.binding).await {
-                    Err(fault) if fault.may_pass() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() => {
+                    Err(fault)
+                        if fault.is_transient() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() =>
+                    {
                         self.wait(&fault, &mut backoff, cancel).await;
                     }
                     selected => break selected?,
@@ -292,7 +294,7 @@ impl Driver {
         let (mut backoff, started) = (backoff::new(), Instant::now());
         let payload = loop {
             match self.call(Operation::Get(&id)).await {
-                Err(fault) if fault.may_pass() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
+                Err(fault) if fault.is_transient() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
                     self.wait(&fault, &mut backoff, cancel).await;
                 }
                 Ok(Reply::Value(payload)) => break payload,
@@ -349,13 +351,13 @@ impl Driver {
     }
 
     async fn send(&self, request: &SendMessageRequest) -> Result<Reply, Fault> {
-        match self.streams() {
+        match self.supports_streams() {
             true => self.call(Operation::Stream(request)).await,
             false => self.call(Operation::Send(request)).await,
         }
     }
 
-    fn streams(&self) -> bool {
+    fn supports_streams(&self) -> bool {
         self.interface.as_ref().is_some_and(|interface| interface.streams)
     }
 
@@ -389,7 +391,7 @@ impl Driver {
                         self.apply(payload).await?;
                         continue;
                     }
-                    Err(fault) if !fault.may_pass() => return Err(fault),
+                    Err(fault) if !fault.is_transient() => return Err(fault),
                     Ok(None) | Err(_) => stream = None,
                 }
                 if reached.duration_since(began) > backoff::LONGEST {
@@ -406,7 +408,7 @@ impl Driver {
                     self.apply(*payload).await?;
                 }
                 Ok(Reply::Events(_)) => {}
-                Err(fault) if fault.may_pass() && reached.elapsed() < LOST_AFTER => {
+                Err(fault) if fault.is_transient() && reached.elapsed() < LOST_AFTER => {
                     self.wait(&fault, &mut backoff, cancel).await;
                     continue;
                 }
@@ -420,7 +422,7 @@ impl Driver {
                 () = cancel.cancelled(), if !is_canceled => continue,
             }
             // The first event of the stream is the task, so no update between the two requests is missed.
-            if self.streams()
+            if self.supports_streams()
                 && let Ok(Reply::Events(open)) = self.call(Operation::Subscribe(&id)).await
             {
                 stream = Some(open);
@@ -510,7 +512,7 @@ impl Driver {
                 ..Message::default()
             }),
             configuration: Some(SendMessageConfiguration {
-                return_immediately: !self.streams(),
+                return_immediately: !self.supports_streams(),
                 ..SendMessageConfiguration::default()
             }),
             ..SendMessageRequest::default()

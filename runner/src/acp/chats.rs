@@ -1,8 +1,9 @@
-//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt,
-//! and neither a call of an unknown tool nor a command's output at all, but it appends them to a conversation log in
-//! its own directory.
+//! Reads the model calls that Gemini CLI records. Before the end of a prompt, Gemini CLI reports no model calls to its
+//! client. It never reports calls of unknown tools and the output of commands. But it appends all of these to a
+//! conversation log in its own directory.
 //!
-//! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
+//! An agent may write to that directory. Therefore links are not followed, only regular files are read, and every read
+//! is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +20,9 @@ use crate::{home, usage::Tokens};
 /// are one level deeper.
 const LOGS: &str = ".gemini/tmp";
 const EXTENSION: &str = "jsonl";
-/// Maximum number of examined directory entries, and of logs.
+/// Maximum number of examined directory entries.
 const MAX_ENTRIES: usize = 256;
+/// Maximum number of logs.
 const MAX_LOGS: usize = 64;
 
 /// The new entries of the logs.

@@ -402,7 +402,7 @@ impl Driver {
         Ok(())
     }
 
-    // === what the thread wants ===
+    // === orders of the thread ===
 
     async fn handle_order(&mut self, order: Order, channels: &DriverChannels) {
         match order {
@@ -473,7 +473,7 @@ impl Driver {
         match verdict {
             Ok(()) => {
                 self.answer(&question.id, &question.allowed);
-                self.begun(question.call, question.tool, Some(question.arguments));
+                self.record_begun_call(question.call, question.tool, Some(question.arguments));
             }
             Err(failure) => {
                 self.answer(&question.id, &question.denied);
@@ -483,7 +483,7 @@ impl Driver {
     }
 
     /// Records that an approved call now runs. Gemini CLI reports a call only when it has ended.
-    fn begun(&mut self, id: String, tool: String, arguments: Option<Value>) {
+    fn record_begun_call(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
                 tool,
@@ -500,7 +500,7 @@ impl Driver {
         }
     }
 
-    // === what the program says ===
+    // === messages of the program ===
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         self.last_message_at = Instant::now();
@@ -509,13 +509,13 @@ impl Driver {
         match (incoming["method"].as_str(), id) {
             (None, Some(id)) => {
                 if let Some(prompt) = id.as_u64().filter(|id| self.prompts.contains(id)) {
-                    self.answered(prompt, incoming, channels).await;
+                    self.handle_prompt_end(prompt, incoming, channels).await;
                 }
             }
             (Some("session/request_permission"), Some(id)) => {
                 self.handle_permission_request(id, params, channels).await;
             }
-            (Some("session/update"), None) => self.updated(&params["update"], channels).await,
+            (Some("session/update"), None) => self.handle_update(&params["update"], channels).await,
             (Some(USAGE_METHOD), None) => {
                 if let Some((step, tokens)) = events::step(params) {
                     self.calls_spent.call(&step, tokens);
@@ -573,7 +573,7 @@ impl Driver {
         }
     }
 
-    async fn updated(&mut self, update: &Value, channels: &DriverChannels) {
+    async fn handle_update(&mut self, update: &Value, channels: &DriverChannels) {
         // Between turns, updates are ignored: a program may replay the conversation of a resumed session.
         if self.prompts.is_empty() {
             return;
@@ -582,7 +582,7 @@ impl Driver {
         match update["sessionUpdate"].as_str().unwrap_or_default() {
             "agent_message_chunk" => {
                 if update["messageId"] != self.message_id {
-                    self.message_over(channels).await;
+                    self.end_message(channels).await;
                     self.message_id = update["messageId"].clone();
                 }
                 if self.message.len() + text.len() <= MAX_MESSAGE_BYTES {
@@ -594,7 +594,7 @@ impl Driver {
                 channels.emit(AgentEvent::Activity("thinking".to_owned())).await;
                 channels.emit(AgentEvent::Reasoning(text.to_owned())).await;
             }
-            "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
+            "tool_call" | "tool_call_update" => self.handle_call_update(update, channels).await,
             "plan" => channels.emit(AgentEvent::plan(&update["entries"], "content")).await,
             "usage_update" => {
                 channels.emit(self.meter(events::context_left(update))).await;
@@ -604,7 +604,7 @@ impl Driver {
     }
 
     /// Ends a message. The next text belongs to another message.
-    async fn message_over(&mut self, channels: &DriverChannels) {
+    async fn end_message(&mut self, channels: &DriverChannels) {
         if !self.message.is_empty() {
             self.message.clear();
             channels.emit(AgentEvent::MessageEnd).await;
@@ -612,7 +612,7 @@ impl Driver {
         self.message_id = Value::Null;
     }
 
-    async fn call_updated(&mut self, update: &Value, channels: &DriverChannels) {
+    async fn handle_call_update(&mut self, update: &Value, channels: &DriverChannels) {
         let profile = self.opening.profile;
         let id = update["toolCallId"].as_str();
         let Some(id) = id.filter(|id| id.len() <= MAX_ID_BYTES) else {
@@ -625,7 +625,7 @@ impl Driver {
             let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
                 return;
             };
-            self.message_over(channels).await;
+            self.end_message(channels).await;
             let call = Call {
                 tool,
                 arguments: Some(json!({})),
@@ -702,7 +702,7 @@ impl Driver {
 
     /// Handles a permission request. The supervisor decides about its own tools when they are called.
     async fn handle_permission_request(&mut self, id: &Value, params: &Value, channels: &DriverChannels) {
-        self.message_over(channels).await;
+        self.end_message(channels).await;
         let profile = self.opening.profile;
         let asked = &params["toolCall"];
         let call_id = asked["toolCallId"].as_str().unwrap_or_default();
@@ -726,7 +726,7 @@ impl Driver {
         let tool = tool.unwrap_or_else(|| "unknown".to_owned());
         if is_ours {
             self.answer(id, &allowed);
-            self.begun(call_id.to_owned(), tool, arguments);
+            self.record_begun_call(call_id.to_owned(), tool, arguments);
             return;
         }
         let question = arguments.map(|arguments| Question {
@@ -765,7 +765,7 @@ impl Driver {
     }
 
     /// Handles the end of a prompt. The turn ends with the last prompt, unless there is more input to send.
-    async fn answered(&mut self, prompt: u64, incoming: &Value, channels: &DriverChannels) {
+    async fn handle_prompt_end(&mut self, prompt: u64, incoming: &Value, channels: &DriverChannels) {
         self.prompts.remove(&prompt);
         // Joined prompts end together and report the same usage.
         if !self.prompts.is_empty() {
@@ -793,17 +793,17 @@ impl Driver {
         if self.is_timed_out {
             let message = format!("no output of the model for {SILENCE_LIMIT:?}: {failure}");
             let message = message.trim_end_matches([' ', ':']).to_owned();
-            self.turn_over(TurnEnding::Errored, message, channels).await;
+            self.finish_turn(TurnEnding::Errored, message, channels).await;
         } else if self.is_interrupted {
-            self.turn_over(TurnEnding::Interrupted, String::new(), channels).await;
+            self.finish_turn(TurnEnding::Interrupted, String::new(), channels).await;
         } else if ending != TurnEnding::Completed {
-            self.turn_over(ending, failure, channels).await;
+            self.finish_turn(ending, failure, channels).await;
         } else if let Some(text) = self.take_pending_text(channels).await {
             self.message.clear();
             self.prompt(&text);
         } else {
             let message = std::mem::take(&mut self.message);
-            self.turn_over(TurnEnding::Completed, message, channels).await;
+            self.finish_turn(TurnEnding::Completed, message, channels).await;
         }
     }
 
@@ -830,7 +830,7 @@ impl Driver {
         (!left.is_empty()).then(|| left.join("\n\n"))
     }
 
-    async fn turn_over(&mut self, ending: TurnEnding, message: String, channels: &DriverChannels) {
+    async fn finish_turn(&mut self, ending: TurnEnding, message: String, channels: &DriverChannels) {
         self.message.clear();
         self.message_id = Value::Null;
         channels.emit(AgentEvent::TurnEnded { ending, message }).await;

@@ -43,7 +43,7 @@ const LINE_CAPACITY: usize = 32;
 /// How much of stderr is kept for messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Maximum time that a process may run after it closed its output, and that its output may stay open after its end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a child does.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl ChildOutput {
     pub(crate) async fn next_event(&mut self) -> ChildEvent {
         match self.lines.recv().await {
             Some(line) => ChildEvent::Line(line),
-            None => ChildEvent::Exited(ended(&mut self.exit).await),
+            None => ChildEvent::Exited(wait_for_exit(&mut self.exit).await),
         }
     }
 }
@@ -152,12 +152,12 @@ impl Child {
         let tail = Arc::<Mutex<Vec<u8>>>::default();
         tokio::spawn(write_lines(stdin, to_write));
         let reader = tokio::spawn(read_lines(stdout, longest_line, line_sender));
-        let complaints = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
+        let stderr_reader = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
         let watcher = Watcher {
             child,
             group: group.clone(),
             reader,
-            complaints,
+            stderr_reader,
             tail,
             dropped: dropped.clone(),
         };
@@ -211,13 +211,13 @@ impl Child {
             }
             tokio::select! {
                 biased;
-                exit = ended(&mut exit) => return Stopped { detail: exit.status, killed: false },
+                exit = wait_for_exit(&mut exit) => return Stopped { detail: exit.status, killed: false },
                 () = order.kill.cancelled() => break,
                 () = tokio::time::sleep(half) => {}
             }
         }
         drop(kill_on_drop);
-        ended(&mut exit).await;
+        wait_for_exit(&mut exit).await;
         Stopped {
             detail: "killed after its grace".to_owned(),
             killed: true,
@@ -226,7 +226,7 @@ impl Child {
 }
 
 /// Waits for the end.
-async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
+async fn wait_for_exit(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
     let seen = match exit.wait_for(Option::is_some).await {
         Ok(exit) => exit.clone(),
         Err(_) => None,
@@ -243,7 +243,7 @@ struct Watcher {
     child: process::Child,
     group: Group,
     reader: JoinHandle<()>,
-    complaints: JoinHandle<()>,
+    stderr_reader: JoinHandle<()>,
     tail: Arc<Mutex<Vec<u8>>>,
     dropped: CancellationToken,
 }
@@ -260,17 +260,17 @@ impl Watcher {
                 tokio::select! {
                     status = self.child.wait() => status,
                     () = self.dropped.cancelled() => self.kill().await,
-                    () = tokio::time::sleep(LAST_WORDS) => self.kill().await,
+                    () = tokio::time::sleep(OUTPUT_TIMEOUT) => self.kill().await,
                 }
             }
         };
         self.group.leader_reaped();
         // When the group is gone the pipes close, unless a process left the group and holds them.
-        if output_open && timeout(LAST_WORDS, &mut self.reader).await.is_err() {
+        if output_open && timeout(OUTPUT_TIMEOUT, &mut self.reader).await.is_err() {
             self.reader.abort();
         }
-        if timeout(LAST_WORDS, &mut self.complaints).await.is_err() {
-            self.complaints.abort();
+        if timeout(OUTPUT_TIMEOUT, &mut self.stderr_reader).await.is_err() {
+            self.stderr_reader.abort();
         }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         Exit {

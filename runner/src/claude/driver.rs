@@ -72,7 +72,7 @@ impl Driver {
     }
 
     /// Prepares for a new session, which has no earlier usage.
-    pub(super) fn begins_session(&mut self) {
+    pub(super) fn mark_new_session(&mut self) {
         self.of_models = Some(Tokens::default());
         self.reports_cost = true;
     }
@@ -201,7 +201,7 @@ impl Driver {
             channels.emit(self.meter(None)).await;
         }
         match incoming["type"].as_str().unwrap_or_default() {
-            "control_request" => self.requested(incoming, channels).await,
+            "control_request" => self.handle_request(incoming, channels).await,
             "assistant" if incoming["parent_tool_use_id"].is_null() => {
                 let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
                 for piece in pieces {
@@ -224,7 +224,7 @@ impl Driver {
             "system" if incoming["subtype"] == "api_retry" => {
                 channels.emit(events::retry(incoming)).await;
             }
-            "result" => self.result(incoming, channels).await,
+            "result" => self.handle_turn_result(incoming, channels).await,
             _ => {}
         }
     }
@@ -236,7 +236,7 @@ impl Driver {
         else {
             return;
         };
-        let ours = own(tool).unwrap_or(tool);
+        let ours = supervisor_tool_name(tool).unwrap_or(tool);
         let is_offered = self.native.contains(&tool) || self.tools.iter().any(|offered| offered.name == ours);
         let is_short = id.len() <= MAX_ID_BYTES && piece.to_string().len() <= MAX_CALL_BYTES;
         if !is_offered && is_short && self.unoffered.len() < MAX_UNOFFERED {
@@ -280,7 +280,7 @@ impl Driver {
         channels.emit(self.meter(left)).await;
     }
 
-    async fn result(&mut self, result: &Value, channels: &DriverChannels) {
+    async fn handle_turn_result(&mut self, result: &Value, channels: &DriverChannels) {
         self.unoffered.clear();
         let mut of_models = events::of_models(result);
         if !self.reports_cost {
@@ -308,7 +308,7 @@ impl Driver {
         }
     }
 
-    async fn requested(&self, incoming: &Value, channels: &DriverChannels) {
+    async fn handle_request(&self, incoming: &Value, channels: &DriverChannels) {
         if let Some(answer) = protocol_answer(incoming, &self.tools) {
             self.program.send(&answer);
             return;
@@ -316,8 +316,8 @@ impl Driver {
         let request = &incoming["request"];
         let id = incoming["request_id"].as_str().unwrap_or_default();
         match request["subtype"].as_str().unwrap_or_default() {
-            "hook_callback" => self.hook_asked(id, request, channels).await,
-            "mcp_message" => self.called(id, &request["message"], channels).await,
+            "hook_callback" => self.handle_hook_request(id, request, channels).await,
+            "mcp_message" => self.handle_tool_call(id, &request["message"], channels).await,
             "can_use_tool" => {
                 // In its permission mode the program does not ask for permission, so such a request bypassed the hook.
                 let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
@@ -333,13 +333,13 @@ impl Driver {
     }
 
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
-    async fn hook_asked(&self, id: &str, request: &Value, channels: &DriverChannels) {
+    async fn handle_hook_request(&self, id: &str, request: &Value, channels: &DriverChannels) {
         let input = &request["input"];
         let call_id = request["tool_use_id"]
             .as_str()
             .or_else(|| input["tool_use_id"].as_str());
         let tool = input["tool_name"].as_str().unwrap_or_default();
-        if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
+        if supervisor_tool_name(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
             self.answer_hook(id, &Ok(()));
             return;
         }
@@ -356,7 +356,7 @@ impl Driver {
         channels.emit(AgentEvent::ToolAsked(asked)).await;
     }
 
-    async fn called(&self, request: &str, message: &Value, channels: &DriverChannels) {
+    async fn handle_tool_call(&self, request: &str, message: &Value, channels: &DriverChannels) {
         let name = message["params"]["name"].as_str().unwrap_or_default();
         // Both ids come from the program and may contain any characters.
         let id = json!([request, message["id"]]).to_string();
@@ -375,7 +375,7 @@ impl Driver {
 }
 
 /// Returns the supervisor's name of a tool. `None`: it is not one of the supervisor's tools.
-fn own(tool: &str) -> Option<&str> {
+fn supervisor_tool_name(tool: &str) -> Option<&str> {
     tool.strip_prefix(tool_policy::OWN_SERVER_PREFIX)
 }
 
@@ -391,7 +391,7 @@ fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value>
             "capabilities": {"tools": {}},
             "serverInfo": {"name": SERVER, "version": env!("CARGO_PKG_VERSION")},
         }),
-        "tools/list" => json!({"tools": tools.iter().map(described).collect::<Vec<_>>()}),
+        "tools/list" => json!({"tools": tools.iter().map(describe_tool).collect::<Vec<_>>()}),
         "tools/call" => return None,
         // Other methods are notifications and pings.
         _ => json!({}),
@@ -400,7 +400,7 @@ fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value>
     Some(mcp_response(incoming["request_id"].as_str()?, &id, &result))
 }
 
-fn described(tool: &ToolDescription) -> Value {
+fn describe_tool(tool: &ToolDescription) -> Value {
     json!({
         "name": tool.name,
         "description": tool.description,
@@ -443,7 +443,7 @@ mod tests {
         let (channels, _orders, mut events) = driven::driver_channels();
         for (request, id) in [("q", json!(1)), ("q 1 \"", json!("a b")), ("", Value::Null)] {
             let message = json!({"id": id, "method": "tools/call", "params": {"name": "wait"}});
-            driver.called(request, &message, &channels).await;
+            driver.handle_tool_call(request, &message, &channels).await;
             let Some(AgentEvent::ToolCalled(call)) = events.recv().await else {
                 panic!("it is a call");
             };

@@ -110,7 +110,7 @@ impl AgentKind for ClaudeKind {
         child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);
         if is_new {
-            driver.begins_session();
+            driver.mark_new_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
         let driven = Driven::new(child, async move |channels| {

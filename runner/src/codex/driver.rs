@@ -141,17 +141,17 @@ impl Driver {
         let probe = flat(self.call("thread/start", probe.into()).await).map_err(StartFailure::no_program)?;
         let probe = thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex named no thread"))?;
         let hook = self
-            .hook_of(&probe)
+            .find_hook(&probe)
             .await
             .map_err(|why| StartFailure::not_enforceable(format!("Codex cannot be held to its tools: {why}")))?;
         let text = |key: &str| hook[key].as_str().unwrap_or_default().to_owned();
         let config = std::mem::take(&mut self.opening.config);
-        self.opening.config = settings::trusting(config, &text("key"), &text("currentHash"));
+        self.opening.config = settings::with_trusted_hook(config, &text("key"), &text("currentHash"));
         Ok(())
     }
 
     /// Returns the hook of a thread.
-    async fn hook_of(&mut self, thread: &str) -> Result<Value, String> {
+    async fn find_hook(&mut self, thread: &str) -> Result<Value, String> {
         let listed = flat(self.call("hooks/list", json!({"threadId": thread})).await)?;
         let hooks = listed["data"].as_array().into_iter().flatten();
         let ours = hooks.flat_map(|entry| entry["hooks"].as_array().into_iter().flatten());
@@ -293,7 +293,7 @@ impl Driver {
                 }
             }
         };
-        match self.hook_of(&thread).await {
+        match self.find_hook(&thread).await {
             Ok(hook) if hook["trustStatus"] == "trusted" && hook["enabled"] == true => {}
             Ok(hook) => return Ok(Err(format!("Codex does not trust the hook: {}", hook["trustStatus"]))),
             Err(why) => return Ok(Err(format!("Codex cannot be held to its tools: {why}"))),
@@ -351,7 +351,7 @@ impl Driver {
             .send(&json!({"id": id, "result": {"contentItems": content, "success": answer.is_ok()}}));
     }
 
-    // === what Codex says ===
+    // === messages of Codex ===
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         let Some(method) = incoming["method"].as_str() else {
@@ -360,7 +360,7 @@ impl Driver {
         };
         let params = &incoming["params"];
         match (method, incoming["id"].as_u64()) {
-            ("item/tool/call", Some(id)) => self.called(id, params, channels).await,
+            ("item/tool/call", Some(id)) => self.handle_tool_call(id, params, channels).await,
             (method, Some(id)) => {
                 debug!(method, "Codex sent an unsupported request");
                 let error = json!({"code": -32601, "message": "not supported"});
@@ -383,7 +383,7 @@ impl Driver {
                     channels.emit(event).await;
                 }
             }
-            ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
+            ("rawResponseItem/completed", None) => self.handle_raw_item(&params["item"], channels).await,
             ("turn/plan/updated", None) => channels.emit(AgentEvent::plan(&params["plan"], "step")).await,
             ("thread/tokenUsage/updated", None) => {
                 self.read_rollout(channels).await;
@@ -395,14 +395,14 @@ impl Driver {
                 self.failures += 1;
                 channels.emit(events::retry(&params["error"], self.failures)).await;
             }
-            ("turn/completed", None) => self.turn_over(&params["turn"], channels).await,
+            ("turn/completed", None) => self.handle_turn_end(&params["turn"], channels).await,
             _ => {}
         }
     }
 
     /// Handles a conversation item in the form in which Codex exchanges it with the model. Calls of tools that are not
     /// offered appear only in this form.
-    async fn raw_item(&mut self, item: &Value, channels: &DriverChannels) {
+    async fn handle_raw_item(&mut self, item: &Value, channels: &DriverChannels) {
         let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;
         };
@@ -426,7 +426,7 @@ impl Driver {
         }
     }
 
-    async fn called(&self, id: u64, params: &Value, channels: &DriverChannels) {
+    async fn handle_tool_call(&self, id: u64, params: &Value, channels: &DriverChannels) {
         let name = params["tool"].as_str().unwrap_or_default();
         if params["namespace"] != settings::NAMESPACE || !self.opening.tools.iter().any(|tool| tool.name == name) {
             self.answer_tool(&id.to_string(), &Err(ToolFailure::unsupported(name)));
@@ -451,12 +451,12 @@ impl Driver {
         let lines = text.split(|&byte| byte == b'\n');
         for line in lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok()) {
             if line["type"] == "response_item" {
-                self.raw_item(&line["payload"], channels).await;
+                self.handle_raw_item(&line["payload"], channels).await;
             }
         }
     }
 
-    async fn turn_over(&mut self, turn: &Value, channels: &DriverChannels) {
+    async fn handle_turn_end(&mut self, turn: &Value, channels: &DriverChannels) {
         if turn["id"].as_str() != self.turn.as_deref() {
             return;
         }
@@ -495,7 +495,7 @@ impl Driver {
         let id = self.last_ask.to_string();
         let arguments = call.input["tool_input"].clone();
         let written = match tool {
-            "apply_patch" => written_by_patch(&arguments, &self.opening.directory),
+            "apply_patch" => files_of_patch(&arguments, &self.opening.directory),
             _ => Vec::new(),
         };
         let asked = AskedTool {
@@ -536,7 +536,7 @@ fn user_input(text: &str, inputs: &[Input]) -> Value {
 }
 
 /// Returns the files that a patch writes.
-fn written_by_patch(arguments: &Value, directory: &Path) -> Vec<String> {
+fn files_of_patch(arguments: &Value, directory: &Path) -> Vec<String> {
     let patch = arguments["command"].as_str().unwrap_or_default();
     let heads = [
         "*** Add File: ",

@@ -44,7 +44,7 @@ const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
 /// Reasons of agent-sandbox that mean that a claim cannot get a pod. Other reasons mean that it waits for one.
 const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
 /// Number of checks after which a claim without a status is reported.
-const UNSEEN_LOOKS: u32 = 30;
+const UNSEEN_CHECKS: u32 = 30;
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
@@ -167,7 +167,7 @@ struct Keeper {
 impl Keeper {
     /// Checks the pods once, and creates and deletes pods as necessary.
     async fn step(&mut self) -> Result<(), ApiError> {
-        let seen = self.look().await?;
+        let seen = self.list_pods().await?;
         self.report_ends(&seen);
         let pods: Vec<Pod> = seen.iter().map(|(pod, _)| pod.clone()).collect();
         if plan::has_enough_idle(&pods, self.size) {
@@ -184,13 +184,13 @@ impl Keeper {
                 self.api.create(self.kind, &self.object).await?;
             }
         }
-        let problem = seen.iter().find_map(|(pod, object)| no_pod(pod.track, object));
+        let problem = seen.iter().find_map(|(pod, object)| claim_fault(pod.track, object));
         outcome.and(problem.map_or(Ok(()), Err))
     }
 
     /// Returns the pods of this Deployment, each with its Kubernetes object. A claim without a pod is returned with the
     /// claim's object.
-    async fn look(&mut self) -> Result<Vec<(Pod, Value)>, ApiError> {
+    async fn list_pods(&mut self) -> Result<Vec<(Pod, Value)>, ApiError> {
         let own = self.api.list(self.kind, &format!("{OWNER}={}", self.owner)).await?;
         let mut of_sandboxes = match self.kind {
             Kind::Pod => HashMap::new(),
@@ -350,7 +350,7 @@ fn condition<'object>(object: &'object Value, wanted: &str) -> Option<&'object V
     conditions.find(|condition| condition["type"] == wanted)
 }
 
-fn has(object: &Value, wanted: &str) -> bool {
+fn has_condition(object: &Value, wanted: &str) -> bool {
     condition(object, wanted).is_some_and(|condition| condition["status"] == "True")
 }
 
@@ -365,13 +365,13 @@ fn is_being_deleted(object: &Value) -> bool {
 }
 
 /// Returns why a claim cannot get a pod. `None`: it has one or waits for one.
-fn no_pod(track: Track, object: &Value) -> Option<ApiError> {
+fn claim_fault(track: Track, object: &Value) -> Option<ApiError> {
     let (reason, message) = match condition(object, "Ready") {
         Some(ready) if FAULTS.contains(&text(&ready["reason"])) => (text(&ready["reason"]), text(&ready["message"])),
         Some(_) => return None,
         None => {
             let is_claim = object["spec"]["warmPoolRef"].is_object();
-            if !is_claim || track.free < UNSEEN_LOOKS {
+            if !is_claim || track.free < UNSEEN_CHECKS {
                 return None;
             }
             (
@@ -400,7 +400,7 @@ fn stage(pod: &Value) -> Stage {
             // The startup probe of the container succeeds when the runner is attached.
             Some(runner) if runner["started"] == true => {
                 let is_ready = runner["ready"] == true;
-                match (has(pod, "Ready"), has(pod, "ContainersReady")) {
+                match (has_condition(pod, "Ready"), has_condition(pod, "ContainersReady")) {
                     (true, _) => Stage::Idle,
                     // Another container is not ready yet.
                     (false, false) if is_ready => Stage::Starting,
@@ -593,17 +593,20 @@ mod tests {
         let mut track = Track::after(None, Stage::Starting);
         let claim = |conditions: Value| json!({"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "w"}}, "status": {"conditions": conditions}});
         let not_ready = |reason: &str| claim(json!([{"type": "Ready", "reason": reason, "message": "no pool"}]));
-        let fault = no_pod(track, &not_ready("WarmPoolNotFound")).unwrap();
+        let fault = claim_fault(track, &not_ready("WarmPoolNotFound")).unwrap();
         assert_eq!(
             fault.to_string(),
             "SandboxClaim c gets no pod: WarmPoolNotFound: no pool"
         );
-        assert!(no_pod(track, &not_ready("DependenciesNotReady")).is_none());
-        assert!(no_pod(track, &claim(json!([]))).is_none(), "it is young");
-        track.free = UNSEEN_LOOKS;
-        let fault = no_pod(track, &claim(json!([]))).unwrap().to_string();
+        assert!(claim_fault(track, &not_ready("DependenciesNotReady")).is_none());
+        assert!(claim_fault(track, &claim(json!([]))).is_none(), "it is young");
+        track.free = UNSEEN_CHECKS;
+        let fault = claim_fault(track, &claim(json!([]))).unwrap().to_string();
         assert!(fault.contains("NotSeen"), "{fault}");
-        assert!(no_pod(track, &pod(&json!({}))).is_none(), "a pod that waits for a node");
+        assert!(
+            claim_fault(track, &pod(&json!({}))).is_none(),
+            "a pod that waits for a node"
+        );
         assert_eq!(stage(&claim(json!([]))), Stage::Starting);
     }
 }

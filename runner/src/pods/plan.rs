@@ -8,9 +8,9 @@ use super::PodsError;
 /// Maximum number of pods of one template.
 pub const MAX_PODS: usize = 1000;
 /// Number of consecutive checks in which a started pod is not ready before it counts as a pod with a thread.
-const BUSY_LOOKS: u32 = 3;
+const BUSY_CHECKS: u32 = 3;
 /// Number of consecutive checks in which a pod is free before it is deleted as unneeded.
-const FREE_LOOKS: u32 = 5;
+const FREE_CHECKS: u32 = 5;
 
 /// The requested numbers of pods.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Track {
         });
         let busy = if seen == Stage::Busy { busy.saturating_add(1) } else { 0 };
         // A pod that has just started is not ready yet, and looks as if it had a thread.
-        let stage = if was_starting && (1..BUSY_LOOKS).contains(&busy) {
+        let stage = if was_starting && (1..BUSY_CHECKS).contains(&busy) {
             Stage::Starting
         } else {
             seen
@@ -122,7 +122,7 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     let outdated = outdated.into_iter().take(unneeded);
     let ended = pods.iter().filter(|pod| pod.track.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
-    let unneeded = outdated.chain(surplus).filter(|pod| pod.track.free >= FREE_LOOKS);
+    let unneeded = outdated.chain(surplus).filter(|pod| pod.track.free >= FREE_CHECKS);
     let delete = ended.chain(unneeded).map(|pod| pod.name.clone());
     Plan {
         // A pod that is being deleted still occupies its resources.
@@ -191,12 +191,12 @@ mod tests {
             (idle, max) in (1..20_usize).prop_flat_map(|max| (0..=max, Just(max))),
         ) {
             let size = Size::new(idle, max).unwrap();
-            for _ in 0..4 * FREE_LOOKS {
+            for _ in 0..4 * FREE_CHECKS {
                 let before = pods.len();
                 let plan = next(&pods, size);
                 for name in &plan.delete {
                     let pod = pods.iter().find(|pod| pod.name == *name).unwrap();
-                    let was_free = pod.track.stage.is_free() && pod.track.free >= FREE_LOOKS;
+                    let was_free = pod.track.stage.is_free() && pod.track.free >= FREE_CHECKS;
                     prop_assert!(was_free || pod.track.stage == Stage::Ended, "{pod:?} is deleted");
                 }
                 prop_assert!(plan.create == 0 || before + plan.create <= max);

@@ -54,7 +54,7 @@ fn role(agent: &SpawnableAgent) -> Value {
         ("reasoning_effort", &agent.reasoning_effort),
         ("default_prompt", &agent.default_prompt),
     ];
-    add_given(&mut role, &texts);
+    add_texts(&mut role, &texts);
     if !agent.agent_names.is_empty() {
         role["agent_names"] = agent.agent_names.iter().map(persona).collect();
     }
@@ -68,11 +68,11 @@ fn persona(persona: &SpawnablePersona) -> Value {
         ("reasoning_effort", &persona.reasoning_effort),
         ("prompt", &persona.prompt),
     ];
-    add_given(&mut value, &texts);
+    add_texts(&mut value, &texts);
     value
 }
 
-fn add_given(value: &mut Value, texts: &[(&str, &Option<String>)]) {
+fn add_texts(value: &mut Value, texts: &[(&str, &Option<String>)]) {
     for (key, text) in texts {
         if let Some(text) = text {
             value[*key] = text.as_str().into();

@@ -567,7 +567,7 @@ impl Toolbox {
                     let delay = backoff.next_delay().max(asked);
                     if awaits_approval(&status) && called.elapsed() < DECISION_LIMIT {
                         deadline = Instant::now() + delay + limit;
-                    } else if !may_pass(&status) || Instant::now() + delay >= deadline {
+                    } else if !is_transient(&status) || Instant::now() + delay >= deadline {
                         return Err(status.into());
                     }
                     sleep(delay).await;
@@ -578,7 +578,7 @@ impl Toolbox {
 }
 
 /// Returns whether the failure may be transient.
-fn may_pass(status: &Status) -> bool {
+fn is_transient(status: &Status) -> bool {
     status.code() == Code::Unavailable || lost::in_transport(status)
 }
 
@@ -618,11 +618,11 @@ mod tests {
 
     #[test]
     fn only_transient_failures_are_retried() {
-        assert!(may_pass(&Status::unavailable("draining")));
-        assert!(may_pass(&Status::from_error("connection reset".into())));
-        assert!(!may_pass(&Status::cancelled("the session closes")));
-        assert!(!may_pass(&Status::permission_denied("no")));
-        assert!(!may_pass(&Status::deadline_exceeded("late")));
+        assert!(is_transient(&Status::unavailable("draining")));
+        assert!(is_transient(&Status::from_error("connection reset".into())));
+        assert!(!is_transient(&Status::cancelled("the session closes")));
+        assert!(!is_transient(&Status::permission_denied("no")));
+        assert!(!is_transient(&Status::deadline_exceeded("late")));
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Snapshots {
         ];
         let listed = self.git(list).await?;
         let (root, hidden, file) = (self.root.clone(), self.hidden.clone(), self.store.join(PATHS));
-        let changed = spawn_blocking(move || changed(&root, &hidden, &listed, &file)).await;
+        let changed = spawn_blocking(move || write_changed_paths(&root, &hidden, &listed, &file)).await;
         let changed = changed.map_err(|defect| defect.to_string())??;
         match (&self.latest, changed.files) {
             (Some(latest), 0) => return Ok(latest.clone()),
@@ -253,7 +253,7 @@ struct Changed {
 }
 
 /// Writes the listed files that Git must read to a file.
-fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Result<Changed, String> {
+fn write_changed_paths(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Result<Changed, String> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);
     let hidden: Vec<PathBuf> = hidden
