@@ -999,7 +999,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         let mut driver = Driver::new(Program::over(input, output), opening());
         let (channels, _orders, mut events) = driven::driver_channels();
         driver.prompts.insert(1);
-        driver.begun("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
+        driver.record_begun_call("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
         let long = "x".repeat(MAX_ID_BYTES);
         let many = json!({"command": "x".repeat(MAX_LONG_BYTES)});
         for (id, once, arguments) in [
