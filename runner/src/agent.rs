@@ -159,7 +159,7 @@ impl LaunchSpec {
     /// role names no endpoint.
     pub(crate) fn gap_of_endpoint(&self, is_used: bool) -> Option<String> {
         let is_ignored = !is_used && !self.resolved.endpoint.is_empty();
-        is_ignored.then(|| "its model is not asked at the endpoint that its role names".to_owned())
+        is_ignored.then(|| "it does not use the model endpoint that its role names".to_owned())
     }
 
     /// Checks that the working directory exists.
@@ -223,7 +223,7 @@ impl StartFailure {
 
 /// The program did not accept an order: it has ended, or its queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("the program does not read what it is given")]
+#[error("the program does not read its input")]
 pub(crate) struct InputError;
 
 /// How to stop a program.

@@ -136,7 +136,7 @@ impl Agent for Driven {
         };
         // The channel ends only after the event that reports the program's end, or because of a defect.
         let lost = match self.child {
-            Some(_) => "the runner lost hold of the program",
+            Some(_) => "the runner lost the connection to the program",
             None => "the connection to the remote agent ended",
         };
         let event = event.unwrap_or_else(|| AgentEvent::Exited(lost.to_owned()));

@@ -63,7 +63,7 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     let mut question = String::new();
     io::stdin().take(MAX_QUESTION_BYTES + 1).read_to_string(&mut question)?;
     if question.len() as u64 > MAX_QUESTION_BYTES {
-        return Err(io::Error::other("the call is too large to be judged"));
+        return Err(io::Error::other("the call is too large for a decision"));
     }
     // One line, regardless of white space between the fields.
     let question: Value = serde_json::from_str(&question)?;
@@ -161,7 +161,7 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
             }
             // One connection failed, which refuses its call, or too many are open.
             Err(error) => {
-                debug!(%error, "a question of a hook is not received");
+                debug!(%error, "a hook request was not received");
                 sleep(PAUSE).await;
             }
         }

@@ -76,11 +76,11 @@ impl Supervisor {
 pub(crate) enum LinkError {
     #[error("the supervisor cannot be reached")]
     Unreachable(#[source] transport::Error),
-    #[error("the supervisor said {:?}: {}", .0.code(), .0.message())]
+    #[error("the supervisor answered {:?}: {}", .0.code(), .0.message())]
     Refused(Status),
-    #[error("the supervisor did not say welcome within {WELCOME_TIMEOUT:?}")]
+    #[error("the supervisor did not send its welcome within {WELCOME_TIMEOUT:?}")]
     Silent,
-    #[error("the supervisor said something else before its welcome")]
+    #[error("the supervisor sent another message before its welcome")]
     NoWelcome,
     #[error("the supervisor ended the stream")]
     Ended,

@@ -73,7 +73,7 @@ pub enum McpError {
     #[error("the supervisor offers no tools: {0}")]
     Refused(String),
     /// The client does not speak MCP, or no supported version.
-    #[error("the client does not begin as MCP does: {0}")]
+    #[error("the client does not speak MCP: {0}")]
     Handshake(&'static str),
     /// Serving failed because of a defect.
     #[error("serving the tools failed: {0}")]
@@ -166,12 +166,12 @@ impl ToolServer {
             Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
             // The client's message may contain anything, so the error does not repeat it.
             Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
-                return Err(McpError::Handshake("it sent something else before initialize"));
+                return Err(McpError::Handshake("it sent another message before initialize"));
             }
             Err(ServerInitializeError::InitializeFailed(_)) => {
-                return Err(McpError::Handshake("no version of it is common to both"));
+                return Err(McpError::Handshake("it supports no version that this server supports"));
             }
-            Err(_) => return Err(McpError::Handshake("it does not take the answer")),
+            Err(_) => return Err(McpError::Handshake("it did not accept the answer to initialize")),
         };
         match running.waiting().await? {
             QuitReason::JoinError(error) => Err(error.into()),

@@ -62,7 +62,7 @@ impl Placeholder {
                 });
             }
         }
-        Err(io::Error::other("another program removes it again and again"))
+        Err(io::Error::other("another program repeatedly removes it"))
     }
 }
 

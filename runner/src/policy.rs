@@ -77,7 +77,7 @@ pub(crate) fn gap_of_parameters(
 pub(crate) fn gap_of_withheld(tools: &[&str]) -> Option<String> {
     (!tools.is_empty()).then(|| {
         format!(
-            "read-only it is not offered {}, which its policy allows: they would have the network that its model is on",
+            "read-only, it is not offered {}, which its policy allows: these tools would have the network of its model",
             tools.join(", ")
         )
     })

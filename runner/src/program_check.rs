@@ -244,7 +244,7 @@ async fn check_one(program: &Program, may_use_landlock: bool, home: &Path) -> Re
                 report.version = Some(version);
             }
             Err(why) => report.warnings.push(Warning {
-                problem: format!("{} does not say its version: {why}", known.name),
+                problem: format!("{} does not print its version: {why}", known.name),
                 remedy: format!(
                     "run \"{} --version\"; reinstall it if that fails",
                     agent.command.display()
@@ -374,7 +374,7 @@ fn credentials_of(agent: &AgentProgram, inherited: impl Fn(&str) -> Option<OsStr
         return Some(name.to_owned());
     }
     let is_given = !agent.environment.is_empty() || !agent.settings.is_empty();
-    is_given.then(|| "as its settings say".to_owned())
+    is_given.then(|| "from its settings".to_owned())
 }
 
 /// Returns the credentials among the variables that a program inherits.

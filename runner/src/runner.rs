@@ -82,7 +82,7 @@ impl Runner {
         let end = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = used_up.cancelled() => info!("the last thread has left"),
+                () = used_up.cancelled() => info!("the last thread is gone"),
             }
         };
         let (link, outcome) = match self.attach_until(None, end).await {
@@ -127,7 +127,7 @@ impl Runner {
             }
             match stream_end {
                 None => return AttachEnd::Asked(Some(open)),
-                Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
+                Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor requests that its runners reattach"),
                 Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
             }
             if since.elapsed() >= backoff::LONGEST {

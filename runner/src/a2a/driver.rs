@@ -464,7 +464,7 @@ impl Driver {
         let (path, bytes) = (self.path.clone(), serde_json::to_vec(&self.record).unwrap_or_default());
         let stored = spawn_blocking(move || private_file::replace(&path, &bytes, private_file::PRIVATE)).await;
         if let Ok(Err(error)) = stored {
-            debug!(%error, "the context of a remote agent is not written down");
+            debug!(%error, "the context of a remote agent was not stored");
         }
     }
 

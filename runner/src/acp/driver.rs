@@ -314,7 +314,7 @@ impl Driver {
             return Ok(());
         }
         Err(StartFailure::not_enforceable(format!(
-            "OpenCode did not take the role: its mode is {:?}",
+            "OpenCode did not apply the role: its mode is {:?}",
             mode.unwrap_or_default()
         )))
     }

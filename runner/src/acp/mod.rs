@@ -86,7 +86,7 @@ impl AgentKind for AcpKind {
             project::existing_settings(profile.kind(), launch.directory()).first(),
         ) {
             return Err(StartFailure::not_enforceable(format!(
-                "without bubblewrap the program would obey {}; move it away, or run the role with another program",
+                "without bubblewrap the program would load {}; move it away, or run the role with another program",
                 found.display()
             )));
         }
@@ -151,12 +151,12 @@ impl AcpKind {
         }
         let Some(shim) = self.shim.as_ref().and_then(|shim| shim.to_str()) else {
             return Err(StartFailure::no_program(
-                "no command serves the thread's tools".to_owned(),
+                "no command is configured to serve the thread's tools".to_owned(),
             ));
         };
         let Some(token) = &launch.token else {
             return Err(StartFailure::no_program(
-                "the thread has no token, so nothing can be served by it".to_owned(),
+                "the thread has no token, so its tools cannot be served".to_owned(),
             ));
         };
         let authorities = match &launch.supervisor_authorities {
@@ -204,7 +204,7 @@ impl AcpKind {
                     provider_access::redirect(&mut config, provider, endpoint);
                 }
                 let plugin = write(home, USAGE_PLUGIN, settings::USAGE_PLUGIN).map_err(|error| {
-                    StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
+                    StartFailure::no_program(format!("the plugin that reports its usage cannot be written: {error}"))
                 })?;
                 settings::add_plugin(&mut config, &plugin);
                 write_packages(home).map_err(|error| {
@@ -222,7 +222,7 @@ impl AcpKind {
                 let unwritten =
                     |error: io::Error| StartFailure::not_enforceable(format!("its policy cannot be written: {error}"));
                 let text = settings::policy(tools, ours).ok_or_else(|| {
-                    StartFailure::not_enforceable("a tool has a name that no policy can have".to_owned())
+                    StartFailure::not_enforceable("the policy cannot contain the name of a tool".to_owned())
                 })?;
                 // The program silently ignores a missing policy file with all of its denials.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;

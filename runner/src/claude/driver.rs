@@ -320,7 +320,7 @@ impl Driver {
             "mcp_message" => self.handle_tool_call(id, &request["message"], channels).await,
             "can_use_tool" => {
                 // In its permission mode the program does not ask for permission, so such a request bypassed the hook.
-                let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
+                let answer = json!({"behavior": "deny", "message": "only calls that the hook allows are executed"});
                 self.program.send(&control_response(id, &answer));
             }
             other => {

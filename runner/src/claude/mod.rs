@@ -105,7 +105,7 @@ impl AgentKind for ClaudeKind {
             self.program.login.as_deref(),
         );
         let process = with_credentials(process, &credentials, &launch.scratch)
-            .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
+            .map_err(|error| StartFailure::no_program(format!("cannot pass its credentials: {error}")))?;
         let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);

@@ -139,11 +139,12 @@ impl Driver {
         let mut probe = self.opening.params();
         probe.insert("ephemeral".to_owned(), true.into());
         let probe = flat(self.call("thread/start", probe.into()).await).map_err(StartFailure::no_program)?;
-        let probe = thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex named no thread"))?;
+        let probe =
+            thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex did not return the id of a thread"))?;
         let hook = self
             .find_hook(&probe)
             .await
-            .map_err(|why| StartFailure::not_enforceable(format!("Codex cannot be held to its tools: {why}")))?;
+            .map_err(|why| StartFailure::not_enforceable(format!("cannot restrict the tools of Codex: {why}")))?;
         let text = |key: &str| hook[key].as_str().unwrap_or_default().to_owned();
         let config = std::mem::take(&mut self.opening.config);
         self.opening.config = settings::with_trusted_hook(config, &text("key"), &text("currentHash"));
@@ -287,7 +288,7 @@ impl Driver {
                 match self.call("thread/start", params.into()).await? {
                     Ok(answer) => match thread_id(&answer) {
                         Some(thread) => thread,
-                        None => return Ok(Err("Codex named no thread".to_owned())),
+                        None => return Ok(Err("Codex did not return the id of a thread".to_owned())),
                     },
                     Err(why) => return Ok(Err(why)),
                 }
@@ -296,7 +297,7 @@ impl Driver {
         match self.find_hook(&thread).await {
             Ok(hook) if hook["trustStatus"] == "trusted" && hook["enabled"] == true => {}
             Ok(hook) => return Ok(Err(format!("Codex does not trust the hook: {}", hook["trustStatus"]))),
-            Err(why) => return Ok(Err(format!("Codex cannot be held to its tools: {why}"))),
+            Err(why) => return Ok(Err(format!("cannot restrict the tools of Codex: {why}"))),
         }
         Ok(Ok((thread, total)))
     }

@@ -181,7 +181,7 @@ impl CodexKind {
         let socket = state.join("hook");
         let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
-            .ok_or_else(|| io::Error::other("no command asks the runner"))?;
+            .ok_or_else(|| io::Error::other("no hook command is configured"))?;
         // Removes the socket of an earlier attempt.
         home::remove_file(&socket)?;
         let server = HookServer::bind(&socket).map_err(|error| {
@@ -197,7 +197,7 @@ impl CodexKind {
         environment: &Environment,
     ) -> Result<PathBuf, StartFailure> {
         let not_enforceable =
-            |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
+            |why: String| StartFailure::not_enforceable(format!("cannot disable its patch tool: {why}"));
         let catalog = self.catalog.get_or_try_init(|| self.read_catalog(scratch, environment));
         let catalog = catalog.await.map_err(not_enforceable)?;
         let path = scratch.join("models.json");

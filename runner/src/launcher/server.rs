@@ -67,7 +67,7 @@ async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
                 // Not counted: agents cannot keep the launcher from ending.
                 Ok(caller) if caller.uid() == own_user() => drop(tokio::spawn(report(refuse(stream)))),
                 Ok(_) => drop(orders.spawn(report(serve_order(stream)))),
-                Err(error) => warn!(%error, "a caller is not known"),
+                Err(error) => warn!(%error, "the user of a caller is not known"),
             },
             Err(error) => {
                 warn!(%error, "a connection was not accepted");
@@ -79,7 +79,7 @@ async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
 
 async fn report(served: impl Future<Output = io::Result<()>>) {
     if let Err(error) = served.await {
-        warn!(%error, "an order was not carried out");
+        warn!(%error, "an order failed");
     }
 }
 

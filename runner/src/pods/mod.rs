@@ -376,7 +376,7 @@ fn claim_fault(track: Track, object: &Value) -> Option<ApiError> {
             }
             (
                 "NotSeen",
-                "no controller has seen it; start that of agent-sandbox with --extensions",
+                "no controller has seen it; start the controller of agent-sandbox with --extensions",
             )
         }
     };

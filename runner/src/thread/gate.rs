@@ -104,7 +104,7 @@ impl ThreadReporter {
                 },
                 approval_id: decision.approval_id,
             },
-            Ok(Err(_)) => ToolFailure::local("the thread is not wanted any more").into(),
+            Ok(Err(_)) => ToolFailure::local("the thread is being stopped").into(),
             Err(_) => {
                 let text = format!("the supervisor did not decide on {tool} within {DECISION_LIMIT:?}");
                 ToolFailure::new(Reason::DeadlineExceeded, text).into()

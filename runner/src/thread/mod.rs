@@ -149,7 +149,7 @@ pub(crate) fn spawn(start: ThreadStart) -> ThreadHandle {
         if let Err(defect) = thread.await {
             error!(thread_id = reporter.attempt.thread_id, %defect, "a thread's task failed");
             let stopped = ThreadStoppedReport {
-                detail: "the runner failed to keep the program".to_owned(),
+                detail: "the runner stopped the program because of an internal error".to_owned(),
                 killed: true,
             };
             reporter.report(Kind::Stopped(stopped)).await;

@@ -172,7 +172,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ToolFailure> {
     spawn_blocking(work)
         .await
-        .unwrap_or_else(|defect| Err(ToolFailure::local(format!("the runner failed at it: {defect}"))))
+        .unwrap_or_else(|defect| Err(ToolFailure::local(format!("internal error of the runner: {defect}"))))
 }
 
 #[cfg(test)]

@@ -69,6 +69,6 @@ impl ThreadTask {
 
 pub(super) async fn remove_scratch(scratch: &Path) {
     if let Err(error) = tokio::fs::remove_dir_all(scratch).await {
-        debug!(path = %scratch.display(), %error, "a scratch directory stays");
+        debug!(path = %scratch.display(), %error, "a scratch directory was not removed");
     }
 }

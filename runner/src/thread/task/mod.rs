@@ -268,7 +268,7 @@ impl ThreadTask {
             let offered = Box::pin(self.executor.toolbox.offered());
             let offered = self.inbox.unless_over(offered).await?;
             self.launch.offered = offered.map_err(|failure| {
-                StartFailure::no_program(format!("the thread's tools cannot be had: {}", failure.text()))
+                StartFailure::no_program(format!("cannot list the thread's tools: {}", failure.text()))
             })?;
         }
         self.start_program().await
@@ -287,7 +287,7 @@ impl ThreadTask {
         };
         let worktree = opened.map_err(|why| {
             let directory = self.launch.directory().display();
-            StartFailure::no_program(format!("no worktree can be made of {directory}: {why}"))
+            StartFailure::no_program(format!("cannot create a worktree of {directory}: {why}"))
         })?;
         if let Some(worktree) = worktree {
             self.launch.working_directory = Some(worktree.directory());
@@ -307,8 +307,8 @@ impl ThreadTask {
             Ok(CleanupOutcome::Removed) => return,
             Ok(CleanupOutcome::Kept) => format!("[its work is kept in {top}]\n"),
             Err(why) => {
-                warn!(%top, why, "a worktree stays");
-                format!("[its work is kept in {top}, which could not be looked at: {why}]\n")
+                warn!(%top, why, "a worktree was not removed");
+                format!("[its work is kept in {top}, which could not be checked: {why}]\n")
             }
         };
         self.reporter.report_event(ThreadEvent::Output(text)).await;
