@@ -1,6 +1,6 @@
-//! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command
-//! sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure here ends
-//! in a refusal.
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of its connection. The
+//! command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure
+//! here results in a denial.
 
 use std::{
     ffi::OsString,
@@ -28,14 +28,16 @@ use crate::tools::DECISION_LIMIT;
 const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 /// Maximum number of waiting requests per program.
 const WAITING: usize = 32;
-/// Maximum number of concurrent connections, and the time for sending a request and for receiving the answer.
+/// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 64;
+/// Time limit for sending a request and for receiving it.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time limit of a program's hook. The program runs the tool after that, so the command ends earlier: it sends its
-/// request in the time between the two limits.
+/// Time limit of a program's hook. After it, the program runs the tool. Therefore the hook command gives up earlier: the
+/// difference to [`ANSWER_TIMEOUT`] is the time for sending its request.
 pub(crate) const LIMIT: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 30);
+/// Time limit for the runner's answer to a hook command.
 const ANSWER_TIMEOUT: Duration = DECISION_LIMIT;
 /// The exit status with which a hook refuses a call.
 const REFUSED: u8 = 2;
@@ -65,7 +67,7 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     if question.len() as u64 > MAX_QUESTION_BYTES {
         return Err(io::Error::other("the call is too large for a decision"));
     }
-    // One line, regardless of white space between the fields.
+    // Makes the question one line, whatever white space is between its fields.
     let question: Value = serde_json::from_str(&question)?;
     send_request(socket, &format!("{question}\n"), IO_TIMEOUT)
 }
@@ -99,11 +101,11 @@ pub(crate) fn denial(why: &str) -> Value {
 pub(crate) struct HookCall {
     /// The program's input to its hook.
     pub(crate) input: Value,
-    /// Takes the answer. `None`: the tool may run. Dropping it refuses the call.
+    /// Receives the answer. `None`: the tool may run. Dropping the sender denies the call.
     pub(crate) answer: oneshot::Sender<Option<Value>>,
 }
 
-/// The runner's end: a socket that is accessible to its user only.
+/// The runner's end of the hook: a socket that only its user can access.
 #[derive(Debug)]
 pub(crate) struct HookServer {
     calls: mpsc::Receiver<HookCall>,
@@ -111,7 +113,7 @@ pub(crate) struct HookServer {
 }
 
 impl HookServer {
-    /// Listens at that path, which must not exist yet.
+    /// Listens at that path. No file may exist there.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         Self::bind_with(path, CONNECTIONS, IO_TIMEOUT)
     }
@@ -159,7 +161,7 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
                     answered.await
                 });
             }
-            // One connection failed, which refuses its call, or too many are open.
+            // One connection failed, so its call is denied, or too many descriptors are open.
             Err(error) => {
                 debug!(%error, "a hook request was not received");
                 sleep(PAUSE).await;
@@ -168,7 +170,7 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
     }
 }
 
-/// A connection that is dropped without an answer refuses.
+/// Answers one connection. A connection that closes without an answer denies its call.
 async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout: Duration) -> Option<()> {
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
@@ -179,14 +181,15 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout:
     ask.send(HookCall { input, answer }).await.ok()?;
     let reply = match decided.await.ok()? {
         Some(answer) => format!("{answer}\n"),
-        // An empty answer, which programs treat as permission.
+        // Programs treat an empty answer as permission.
         None => "\n".to_owned(),
     };
     timeout(io_timeout, writer.write_all(reply.as_bytes())).await.ok()?.ok()
 }
 
-/// Returns the command of a program's hook, which refuses if the runner does not answer. It is one text that contains
-/// everything it runs, so a program's trust in its hash covers all of it. `None`: a path cannot be quoted for a shell.
+/// Returns the command of a program's hook. It denies the call if the runner does not answer. The command is one text
+/// that contains everything it runs, so a program's trust in the hash of the command covers all of it. `None`: a path
+/// cannot be quoted for a shell.
 pub(crate) fn command(words: &[OsString], socket: &Path) -> Option<String> {
     let quoted = words.iter().map(|word| word.to_str()).chain([socket.to_str()]);
     let quoted: Option<Vec<String>> = quoted.map(|word| Some(quote(word?))).collect();
@@ -256,7 +259,7 @@ mod tests {
         let first = tokio::spawn(ask_hook(path.clone(), "{\"n\":1}\n"));
         let call = server.next().await;
         let second = tokio::spawn(ask_hook(path.clone(), "{\"n\":2}\n"));
-        // Leave time for a second request to arrive.
+        // Gives a second request time to arrive.
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
         }
