@@ -44,14 +44,14 @@ impl ToolExecutor {
         let id = call.id.clone();
         let mut before = Vec::new();
         let answer = match WorkspaceTool::named(&call.name) {
-            Some(tool) => self.work(tool, call, &id, &mut before).await,
+            Some(tool) => self.run_workspace_tool(tool, call, &id, &mut before).await,
             None => self.toolbox.call(call).await,
         };
         Answered::Call { id, answer, before }
     }
 
     /// Returns the written paths relative to the repository, because policies refer to those.
-    fn as_judged(&self, written: Vec<String>) -> Vec<String> {
+    fn in_repository(&self, written: Vec<String>) -> Vec<String> {
         match &self.worktree {
             Some(worktree) => written.iter().map(|path| worktree.in_repository(path)).collect(),
             None => written,
@@ -60,17 +60,17 @@ impl ToolExecutor {
 
     /// Waits for permission to run one of the program's own tools. The paths of an oversized call are not resolved,
     /// because each path needs access to the disk.
-    async fn leave(&self, mut call: JudgedCall<'_>) -> Judgement {
+    async fn ask_permission(&self, mut call: JudgedCall<'_>) -> Judgement {
         if let Err(failure) = gate::check(call.tool, &call.written) {
             return failure.into();
         }
-        call.written = self.as_judged(self.workspace.followed(call.written).await);
+        call.written = self.in_repository(self.workspace.followed(call.written).await);
         self.reporter.ask(call, &self.secrets).await
     }
 
     /// Sends a call of a tool that the program was not offered to the supervisor, which records the denial. Returns the
     /// text for the model if it is one of the supervisor's tools. For its own tools the program sends that text itself.
-    async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
+    async fn record_denial(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
         let refused = self.reporter.ask(call, &self.secrets).await;
         let why = refused
@@ -80,7 +80,13 @@ impl ToolExecutor {
         Some(format!("The call of `{tool}` was refused: {}", why.text()))
     }
 
-    async fn work(self, tool: WorkspaceTool, call: ToolCall, id: &str, before: &mut Vec<FileContent>) -> ToolAnswer {
+    async fn run_workspace_tool(
+        self,
+        tool: WorkspaceTool,
+        call: ToolCall,
+        id: &str,
+        before: &mut Vec<FileContent>,
+    ) -> ToolAnswer {
         let (native, given) = (call.name, call.args.clone());
         let prepared = match self.prepare(tool, call.args).await {
             Ok(prepared) => prepared,
@@ -95,7 +101,7 @@ impl ToolExecutor {
             kind: NativeTools::PROCESS.kind(),
             tool: prepared.tool(),
             arguments: &arguments,
-            written: self.as_judged(prepared.written()),
+            written: self.in_repository(prepared.written()),
             not_offered: false,
             // The runner itself is not confined to the docs directory.
             docs_only: false,
@@ -233,7 +239,7 @@ impl ThreadTask {
                 judgement: refusal.into(),
             };
             let before = Vec::new();
-            self.answered(Answered::Ask { id, call, before });
+            self.handle_answered(Answered::Ask { id, call, before });
             return;
         }
         let executor = self.executor.clone();
@@ -248,7 +254,7 @@ impl ThreadTask {
                 not_offered: false,
                 docs_only,
             };
-            let judgement = executor.leave(call).await;
+            let judgement = executor.ask_permission(call).await;
             let before = match &judgement.verdict {
                 Ok(()) => executor.workspace.read_files(written).await,
                 Err(_) => Vec::new(),
@@ -287,7 +293,7 @@ impl ThreadTask {
                 not_offered: true,
                 docs_only,
             };
-            executor.refuse(call).await
+            executor.record_denial(call).await
         });
         self.calls
             .spawn(async move { Answered::Unoffered(recorded.await.ok().flatten()) });
@@ -304,7 +310,7 @@ impl ThreadTask {
         })
     }
 
-    pub(super) fn answered(&mut self, answered: Answered) {
+    pub(super) fn handle_answered(&mut self, answered: Answered) {
         match answered {
             Answered::Call { id, answer, before } => {
                 if let Some(turn) = &mut self.turn {
@@ -323,7 +329,7 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
-                self.decided(&call);
+                self.record_decided(&call);
                 let verdict = call.judgement.verdict;
                 self.give(Order::Permitted { id, verdict });
             }
@@ -331,7 +337,7 @@ impl ThreadTask {
     }
 
     /// Records a call of a workspace tool or of one of the program's own tools, with the decision on it.
-    pub(super) fn decided(&mut self, call: &DecidedCall) {
+    pub(super) fn record_decided(&mut self, call: &DecidedCall) {
         let failure = call.judgement.verdict.as_ref().err();
         self.record_call(&RecordedCall {
             id: &call.id,
@@ -347,7 +353,7 @@ impl ThreadTask {
     }
 
     /// Records a call that the program executes without asking.
-    pub(super) fn started(&mut self, started: &StartedTool) {
+    pub(super) fn record_started(&mut self, started: &StartedTool) {
         if !self.transcript.has_call(&started.id) {
             let StartedTool { id, tool, arguments } = started;
             self.record_call(&RecordedCall::undecided(id, tool, arguments));

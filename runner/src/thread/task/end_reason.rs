@@ -24,7 +24,7 @@ impl ThreadTask {
     }
 
     /// Stops the program and ends its turn. Returns the report of the stop, if the supervisor expects one.
-    pub(super) async fn leave(&mut self, end_reason: EndReason) -> Option<ThreadStoppedReport> {
+    pub(super) async fn stop(&mut self, end_reason: EndReason) -> Option<ThreadStoppedReport> {
         let grace = match &end_reason {
             EndReason::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
             EndReason::Shutdown(order) => order.grace,

@@ -225,7 +225,7 @@ impl ThreadTask {
                 if let Some(turn) = self.first_turn.take() {
                     self.accept_turn(turn).await;
                 }
-                self.play().await
+                self.handle_steps().await
             }
             Err(Unstarted::Over(end_reason)) => end_reason,
             Err(Unstarted::Failed(failure)) => {
@@ -235,7 +235,7 @@ impl ThreadTask {
             }
         };
         let is_closed = matches!(&end_reason, EndReason::Shutdown(order) if !order.thread_goes_on);
-        let stopped = self.leave(end_reason).await;
+        let stopped = self.stop(end_reason).await;
         // Cancels calls of a thread that was abandoned within its turn.
         self.calls.shutdown().await;
         if is_closed {
@@ -342,13 +342,13 @@ impl ThreadTask {
         Ok(())
     }
 
-    async fn play(&mut self) -> EndReason {
+    async fn handle_steps(&mut self) -> EndReason {
         loop {
             if let Some(end_reason) = self.finished() {
                 return end_reason;
             }
             let step = self.next_step().await;
-            if let Some(end_reason) = self.take(step).await {
+            if let Some(end_reason) = self.handle_step(step).await {
                 return end_reason;
             }
         }
@@ -371,7 +371,7 @@ impl ThreadTask {
         }
     }
 
-    async fn take(&mut self, step: Step) -> Option<EndReason> {
+    async fn handle_step(&mut self, step: Step) -> Option<EndReason> {
         match step {
             Step::Command(command) => return self.handle_command(command).await,
             Step::Abandoned => return Some(EndReason::Abandoned),
@@ -379,12 +379,12 @@ impl ThreadTask {
             Step::Answered(Ok(answered)) => {
                 // The decision on a call is recorded before its result.
                 while let Ok(call) = self.decided.try_recv() {
-                    self.decided(&call);
+                    self.record_decided(&call);
                 }
-                self.answered(answered);
+                self.handle_answered(answered);
             }
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
-            Step::Decided(call) => self.decided(&call),
+            Step::Decided(call) => self.record_decided(&call),
             Step::Transcribe => self.transcribe().await,
             Step::Escalate => self.escalate().await,
             Step::Show => self.show().await,

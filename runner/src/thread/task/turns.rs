@@ -142,7 +142,7 @@ impl ThreadTask {
         self.transcript.begin_turn(turn);
         self.transcript.end_turn(TranscriptKind::Error, &message, "");
         self.transcribe().await;
-        let report = self.turn_over(turn, TurnOutcome::Errored, message);
+        let report = self.turn_report(turn, TurnOutcome::Errored, message);
         self.reporter.report(Kind::TurnEnded(report)).await;
     }
 
@@ -168,7 +168,7 @@ impl ThreadTask {
 
     /// Reports input as delivered. A program may claim this for any number at any time, so only input that was offered
     /// to its turn counts, and only once.
-    pub(super) async fn input_taken(&mut self, number: u32) {
+    pub(super) async fn report_input_taken(&mut self, number: u32) {
         if let Some(running) = &mut self.turn
             && let Some(input) = running.offered.remove(&number)
         {
@@ -273,7 +273,7 @@ impl ThreadTask {
             output_sha256: lower::encode_string(&turn.output.finalize()),
             diff_sha256,
             runner_stopped,
-            ..self.turn_over(turn.number, outcome, message)
+            ..self.turn_report(turn.number, outcome, message)
         };
         self.reporter.report(Kind::TurnEnded(report)).await;
         if !self.inbox.is_finishing()
@@ -309,7 +309,7 @@ impl ThreadTask {
     }
 
     /// Returns the report of a turn without the digest of its output.
-    fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
+    fn turn_report(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
         TurnEndedReport {
             turn,
             outcome: outcome.into(),
