@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unanswered_question_is_refused() {
+    async fn unanswered_hook_request_is_denied() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let mut server = HookServer::bind(&path).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn question_without_receiver_is_abandoned() {
+    fn hook_request_without_reader_times_out() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_hook_refuses() {
+    fn failed_hook_denies_call() {
         let words = ["/nowhere/tr'oupe".into(), "hook".into()];
         let command = command(&words, Path::new("/a b/s")).unwrap();
         let output = std::process::Command::new("sh")

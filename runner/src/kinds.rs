@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_reports_guarantees_of_all_its_programs() {
+    fn kind_reports_only_guarantees_common_to_its_programs() {
         let kinds = kinds(
             "programs:\n- {kind: process, command: a, holds_read_only: true, providers: [p]}\n- {kind: process, \
              command: b}",

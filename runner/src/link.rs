@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_definite_refusal_is_final() {
+    fn only_permanent_rejection_is_final() {
         assert!(
             LinkError::Refused(Status::unauthenticated("who?"))
                 .final_refusal()

@@ -771,7 +771,7 @@ programs:
     }
 
     #[test]
-    fn remote_agent_has_its_files_next_to_the_list() {
+    fn remote_agent_files_are_relative_to_runner_yaml() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runner.yaml");
         fs::write(directory.path().join("token"), "remote-token-of-test").unwrap();

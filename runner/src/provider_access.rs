@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_activities_until_the_provider_answers() {
+    async fn provider_failures_are_shown_until_success() {
         let mut access = ProviderAccess::new(false);
         access.shows_failures = true;
         let counter = access.counter.clone();
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_progress_trip_the_guard() {
+    fn too_many_requests_without_progress_stop_program() {
         let start = Instant::now();
         let mut guard = RequestGuard::default();
         assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);

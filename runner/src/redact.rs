@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_and_address_are_one_line() {
+    fn patch_and_url_are_shown_in_one_line() {
         let files = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(patch(1, 2, 1, &files), "A:1 M:2 D:1 (4 files): a, b, c (+1 more)");
         for (address, shown) in [

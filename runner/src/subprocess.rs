@@ -222,7 +222,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn output_is_complete_or_an_error() {
+    async fn incomplete_subprocess_output_is_an_error() {
         let short = Limits {
             time: Duration::from_millis(100),
             ..LIMITS

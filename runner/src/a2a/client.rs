@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_is_of_the_configured_server() {
+    fn only_interfaces_of_configured_server_are_selected() {
         let url: Uri = "https://Agents.example/a".parse().unwrap();
         let offered = card(&[
             ("GRPC", "1.0", "agents.example:443"),
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_the_form_of_their_binding() {
+    fn requests_are_encoded_for_each_binding() {
         let mut interface = Interface {
             binding: A2aBinding::JsonRpc,
             path: "/rpc?x=1".to_owned(),
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_both_bindings_are_told_apart() {
+    fn errors_of_both_bindings_are_classified() {
         let rpc = |code: i64| json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no\nsuch"}});
         let text = "it answered with an error: no such".to_owned();
         assert_eq!(

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_no_text_of_the_result() {
+    fn files_are_not_part_of_result_text() {
         let mut task = RemoteTask::default();
         let value = json!({"task": {"id": "t", "status": status("TASK_STATE_COMPLETED", Some(("m", "see"))), "artifacts": [
             {"artifactId": "a", "parts": [{"data": {"n": 1}}, {"url": "https://x/y", "filename": "y"}]},
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_excessive_updates_are_bounded() {
+    fn foreign_updates_are_ignored_and_output_is_bounded() {
         let mut task = RemoteTask::default();
         apply(&mut task, update("TASK_STATE_WORKING", None));
         let mut other = update("TASK_STATE_FAILED", None);
@@ -525,7 +525,7 @@ mod tests {
     proptest! {
         /// Checks that the emitted text is the final text, whichever updates are lost between two snapshots.
         #[test]
-        fn emitted_text_is_the_artifact(pieces in proptest::collection::vec("[a-zé]{0,4}", 1..8), lost in 0_usize..8) {
+        fn emitted_text_equals_artifact_text(pieces in proptest::collection::vec("[a-zé]{0,4}", 1..8), lost in 0_usize..8) {
             let mut task = RemoteTask::default();
             let mut emitted = String::new();
             for (number, piece) in pieces.iter().enumerate() {

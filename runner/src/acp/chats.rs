@@ -120,7 +120,7 @@ mod tests {
     const RESULT: &str = "{\"type\":\"user\",\"content\":[{\"functionResponse\":{\"id\":\"c\",\"name\":\"run_shell_command\",\"response\":{\"output\":\"seen\"}}}]}\n";
 
     #[test]
-    fn recorded_calls_are_read_once_and_by_whole_lines() {
+    fn recorded_calls_are_read_once_in_complete_lines() {
         let home = tempfile::tempdir().unwrap();
         let chats = home.path().join(".gemini/tmp/p/chats");
         fs::create_dir_all(&chats).unwrap();

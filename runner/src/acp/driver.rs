@@ -994,7 +994,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
     }
 
     #[tokio::test]
-    async fn overlong_question_is_denied() {
+    async fn overlong_permission_request_is_denied() {
         let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let mut driver = Driver::new(Program::over(input, output), opening());
         let (channels, _orders, mut events) = driven::driver_channels();

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn network_only_restriction_of_reader_is_a_gap() {
+    fn network_tools_withheld_from_reader_are_a_gap() {
         let everything = of_lists(&["*"], &[]);
         for (profile, expected) in [
             (Profile::OpenCode, ["bash", "webfetch", "websearch"]),
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn model_decides_provider_of_opencode() {
+    fn opencode_provider_comes_from_model() {
         assert_eq!(opencode_provider(Some("q/m"), Some("p")), Some("q"));
         assert_eq!(opencode_provider(None, Some("p")), Some("p"));
         assert_eq!(opencode_provider(Some("m"), None), None);

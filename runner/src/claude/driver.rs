@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_with_any_ids_is_answered() {
+    async fn call_with_arbitrary_ids_is_answered() {
         let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let driver = Driver::new(Program::over(input, output), vec![wait()], Vec::new());
         let (channels, _orders, mut events) = driven::driver_channels();

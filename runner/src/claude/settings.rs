@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn network_only_restriction_of_reader_is_a_gap() {
+    fn network_tools_withheld_from_reader_are_a_gap() {
         let everything = of_lists(&["*"], &[]);
         assert_eq!(
             TOOLS.withheld(&everything, Sandbox::ReadOnly),

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn stage_follows_from_the_status() {
+    fn pod_stage_follows_from_status() {
         let runner = |started: bool, ready: bool| {
             let status = if ready { "True" } else { "False" };
             json!({
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn template_becomes_an_object_of_its_owner() {
+    fn template_becomes_object_owned_by_deployment() {
         let pod =
             r#"{"kind": "Pod", "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "runner"}]}}"#;
         let claim = r#"{"kind": "SandboxClaim", "metadata": {}, "spec": {"warmPoolRef": {"name": "pool"}}}"#;
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_without_a_pod_names_its_fault() {
+    fn fault_of_claim_without_pod_is_reported() {
         let mut track = Track::after(None, Stage::Starting);
         let claim = |conditions: Value| json!({"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "w"}}, "status": {"conditions": conditions}});
         let not_ready = |reason: &str| claim(json!([{"type": "Ready", "reason": reason, "message": "no pool"}]));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn started_pod_is_busy_after_several_looks() {
+    fn started_pod_counts_as_busy_after_several_checks() {
         use Stage::{Busy, Idle, Starting, Terminating};
 
         for (seen, expected) in [

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn ordered_tools_are_listed() {
+    fn only_listed_tools_keep_call_order() {
         let keeps = |name: &str| {
             let line = json!({"tool_call": {"name": name}}).to_string();
             parse(&line).is_some_and(|call| call.keeps_order())

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn node_is_spawned_as_described() {
+    fn spawn_node_arguments_are_converted() {
         let request = node(json!({
             "alias": " docs-agent ", "instructions": "Summarize docs/.", "input": {"depth": 2}, "provider": "claude",
             "capabilities": {"edgeManagement": "self", "runCommands": true}, "session": {"resume": true},
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn narrowing_field_is_converted_or_rejected() {
+    fn restricting_setting_is_applied_or_rejected() {
         let denied = |capabilities: Value| {
             let request = node(json!({"capabilities": capabilities}))?;
             Ok::<_, Value>(request.permissions.unwrap_or_default().deny_list)

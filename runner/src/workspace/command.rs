@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_printed_by_command_is_not_made() {
+    async fn call_printed_by_command_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let line = r#"{"tool_call":{"name":"wait","args":{}}}"#;
         for ending in ["", "; exit 1"] {

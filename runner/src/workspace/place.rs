@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_inside_are_found_without_links_and_dots() {
+    fn paths_in_workspace_are_resolved() {
         let outer = fixture();
         for (asked, expected) in [
             (".", "."),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_files() {
+    fn only_regular_files_are_opened() {
         let outer = fixture();
         let workspace = outer.path().join("ws");
         let made = Command::new("mkfifo").arg(workspace.join("pipe")).status().unwrap();

@@ -144,7 +144,7 @@ async fn stopping_runner_does_not_wait_for_start() {
 }
 
 #[tokio::test]
-async fn concurrent_questions_of_program_are_bounded() {
+async fn concurrent_permission_requests_are_bounded() {
     let asking = r#"
 echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","kind":"execute","status":"pending","rawInput":{}}}}'
 n=0

@@ -121,7 +121,7 @@ done
 "#;
 
 #[tokio::test]
-async fn entries_beyond_bound_are_counted() {
+async fn entries_beyond_limit_are_counted() {
     let runner = TestRunner::with_script(TALKATIVE).await;
     let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.acknowledges_transcripts = false;

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_one_message_until_something_else_happens() {
+    fn message_pieces_are_joined_until_another_entry() {
         use TranscriptKind as K;
         let mut transcript = transcript(false);
         transcript.begin_turn(1);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_many_entries_are_sent_at_once() {
+    fn long_texts_are_cut_and_full_batch_is_sent_at_once() {
         let mut transcript = transcript(false);
         let long = "x".repeat(2 * MAX_TEXT_BYTES);
         transcript.call(&call("1", ToolVerdict::Allowed, &json!({})));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn many_entries_of_one_step_are_several_batches() {
+    fn many_entries_are_split_into_batches() {
         let diff: String = (0..300)
             .map(|number| format!("--- /dev/null\n+++ b/{number}\n@@ -0,0 +1 @@\n+x\n"))
             .collect();
