@@ -8,7 +8,7 @@ use crate::{
     supervisor::{TestRunner, input, start, turn, verdict},
 };
 
-/// A program that prints, calls tools of the workspace, and reports a plan twice and a tool of its own.
+/// A program that prints text, calls workspace tools, reports the same plan twice, and reports the use of its own tool.
 const BUSY: &str = r#"
 read -r turn
 echo 'looking'
