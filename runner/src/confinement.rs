@@ -486,7 +486,7 @@ mod tests {
         let of = |text: &str| read_only.iter().position(|arg| arg == text);
         assert!(
             of("/tmp") < of("/tmp/shim"),
-            "what it starts is there again in the empty /tmp"
+            "a program that it starts is mounted in the empty /tmp"
         );
         assert!(read_only.ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
     }
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn login_in_hidden_directory_is_mounted_read_only() {
+    fn login_in_hidden_directory_is_mounted() {
         let directory = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(directory.path()).unwrap();
         let login = home.join("login");
@@ -551,10 +551,13 @@ mod tests {
         let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let place = |text: &str| args.iter().position(|arg| arg == text);
         let emptied = place(directory.path().to_str().unwrap());
-        assert!(emptied < place(own.to_str().unwrap()), "its own is put back: {args:?}");
+        assert!(
+            emptied < place(own.to_str().unwrap()),
+            "its own path is mounted in the hidden directory: {args:?}"
+        );
         assert!(
             place(around.to_str().unwrap()) < emptied,
-            "and what is around does not show it again: {args:?}"
+            "its directory is mounted first: {args:?}"
         );
         assert_eq!(place("/nowhere"), None);
         let covered = place(file.to_str().unwrap()).unwrap();

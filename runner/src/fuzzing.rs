@@ -207,7 +207,7 @@ async fn write_output(speaker: Speaker, mut fake: FakeChild, ask: mpsc::Sender<H
 async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc::Receiver<AgentEvent>) {
     let (mut allows, mut is_over) = (false, false);
     while let Some(event) = events.recv().await {
-        assert!(!is_over, "after its end comes {event:?}");
+        assert!(!is_over, "an event after the end: {event:?}");
         check(speaker, &event);
         let order = match event {
             AgentEvent::ToolCalled(call) => Order::ToolAnswered {

@@ -237,7 +237,11 @@ mod tests {
 
         let question = tokio::spawn(ask_hook(path.clone(), "{}\n"));
         drop(server.next().await);
-        assert_eq!(question.await.unwrap(), "", "no answer is a refusal at the other end");
+        assert_eq!(
+            question.await.unwrap(),
+            "",
+            "the hook command denies a call without an answer"
+        );
         assert_eq!(ask_hook(path, "not json\n").await, "");
     }
 

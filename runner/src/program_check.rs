@@ -439,7 +439,11 @@ mod tests {
         let mut claude = AgentProgram::claude();
         assert_eq!(credentials_of(&claude, nothing), None);
         let base_url = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| OsString::from("http://proxy"));
-        assert_eq!(credentials_of(&claude, base_url), None, "a base URL is no credential");
+        assert_eq!(
+            credentials_of(&claude, base_url),
+            None,
+            "a base URL is not a credential"
+        );
         let key = |name: &str| (name == "ANTHROPIC_API_KEY").then(|| OsString::from("sk"));
         assert_eq!(credentials_of(&claude, key).as_deref(), Some("ANTHROPIC_API_KEY"));
         claude.environment.insert("MY_KEY".to_owned(), "sk".to_owned());

@@ -394,7 +394,7 @@ mod tests {
             first.layers
         );
         drop(first);
-        assert!(root.join("docs/templates").is_dir(), "the second one needs it");
+        assert!(root.join("docs/templates").is_dir(), "the second thread needs it");
         drop(second);
         let left: Vec<_> = fs::read_dir(root)
             .unwrap()
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(
             existing_settings("opencode", &inner),
             [""; 0].map(PathBuf::from),
-            "above the repository"
+            "settings above the repository are not found"
         );
         let settings = root.join("repository/opencode.json");
         fs::write(&settings, "{}").unwrap();

@@ -205,7 +205,11 @@ mod tests {
         calls.turn_ended(tokens(50, 30));
         assert_eq!(calls.total(), tokens(350, 38));
         calls.turn_ended(tokens(10, 0));
-        assert_eq!(calls.total(), tokens(360, 38), "a program that tells at the end only");
+        assert_eq!(
+            calls.total(),
+            tokens(360, 38),
+            "a program that reports usage only at the end"
+        );
         calls.call(&"x".repeat(1_000), tokens(1, 1));
         for number in 0..2 * MAX_CALLS {
             calls.call(&number.to_string(), tokens(1, 0));
@@ -238,10 +242,18 @@ mod tests {
         assert_eq!((usage.cost_micros, usage.turns), (350, 1));
         meter.program_ended();
         meter.read(Tokens { cost: 0, ..tokens(1) });
-        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "a part has no known cost");
+        assert_eq!(
+            meter.usage(Duration::ZERO).cost_micros,
+            0,
+            "the current program reports no cost"
+        );
         meter.program_ended();
         meter.read(tokens(1));
-        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "an earlier part has none");
+        assert_eq!(
+            meter.usage(Duration::ZERO).cost_micros,
+            0,
+            "an earlier program reported no cost"
+        );
         assert_eq!(usage.wall_time.map(|time| time.seconds), Some(3));
     }
 }

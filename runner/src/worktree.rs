@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
             let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
             let left = again.close(WorktreeCleanup::Unchanged).await;
-            assert_eq!(left, Ok(CleanupOutcome::Kept), "and by a later attempt");
+            assert_eq!(left, Ok(CleanupOutcome::Kept), "a later attempt keeps it as well");
         }
         assert_eq!(fs::read_to_string(repository.join("a/file")).unwrap(), "one\n");
     }
@@ -420,7 +420,7 @@ mod tests {
         assert!(!environment.contains("CARGO_"), "{environment}");
         assert!(
             !ran.exists() || !confinement::is_possible().await,
-            "and wrote elsewhere"
+            "the filter wrote outside of the worktree"
         );
     }
 
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(
             known.matches("worktree ").count(),
             1,
-            "git knows none any more: {known}"
+            "git still lists a worktree: {known}"
         );
     }
 
@@ -483,12 +483,12 @@ mod tests {
         run_unconfined(&bare, ["init", "--quiet"]).await.unwrap();
         assert!(
             Worktree::open(&bare, guard.path().join("u"), &[]).await.is_err(),
-            "no commit to make it of"
+            "the repository has no commit"
         );
         let broken = guard.path().join("broken/inside");
         fs::create_dir_all(&broken).unwrap();
         fs::write(guard.path().join("broken/.git"), "gitdir: /nowhere\n").unwrap();
         let why = Worktree::open(&broken, guard.path().join("v"), &[]).await.unwrap_err();
-        assert!(why.contains("/nowhere"), "git's words: {why}");
+        assert!(why.contains("/nowhere"), "git's error text: {why}");
     }
 }

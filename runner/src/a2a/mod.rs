@@ -59,11 +59,11 @@ pub(crate) fn limits() -> Area {
                 client::ANSWER_WITHIN,
             ),
             Limit::time(
-                "a remote agent that takes no task, until the turn fails",
+                "a remote agent that accepts no task, until the turn fails",
                 driver::REACH_WITHIN,
             ),
             Limit::time(
-                "a remote agent that is not reachable, until its task is given up",
+                "a remote agent that is not reachable, until its task is abandoned",
                 driver::LOST_AFTER,
             ),
         ],

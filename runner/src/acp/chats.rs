@@ -129,7 +129,7 @@ mod tests {
         let path = chats.join("session-1.jsonl");
         append(&path, "{\"type\":\"user\"}\nno json\n");
         append(&path, &CALL[..20]);
-        assert!(log.unread().calls.is_empty(), "half a line is no call yet");
+        assert!(log.unread().calls.is_empty(), "an incomplete line is not a call");
         append(&path, &CALL[20..]);
         let [(id, tokens)] = &log.unread().calls[..] else {
             panic!()

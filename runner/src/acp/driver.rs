@@ -989,7 +989,7 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         assert_eq!(
             within_budget(long, &mut long_bytes),
             None,
-            "all of them have so much room"
+            "together they exceed the budget"
         );
     }
 

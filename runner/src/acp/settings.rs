@@ -603,7 +603,7 @@ mod tests {
         assert_eq!(
             policy(&[], &["a\"b".to_owned()]),
             None,
-            "nothing breaks out of its quotes"
+            "names that need escaping are rejected"
         );
     }
 
@@ -667,7 +667,7 @@ mod tests {
             "options": {"temperature": 0.5, "top_p": "high", "seed": 7},
         });
         assert_eq!(config["agent"][AGENT], expected);
-        assert_eq!(tuned.parameters.len(), 3, "not the tools");
+        assert_eq!(tuned.parameters.len(), 3, "tools is not a parameter");
     }
 
     #[test]

@@ -237,7 +237,7 @@ mod tests {
         }
         assert!(
             fs::read_dir(scratch.path()).unwrap().next().is_none(),
-            "the files have no names"
+            "the files are unlinked"
         );
     }
 

@@ -137,7 +137,7 @@ mod tests {
         let reader = of_lists(&["read_file", "apply_patch"], &[]);
         assert!(
             TOOLS.withheld(&reader, Sandbox::ReadOnly).is_empty(),
-            "it has all that it may"
+            "it is offered every tool that its policy allows"
         );
     }
 

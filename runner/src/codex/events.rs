@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             (tokens.input, tokens.cached_input, tokens.output),
             (100, 0, 0),
-            "of a thread that was resumed"
+            "the usage after a thread was resumed"
         );
         assert!(matches!(
             spent(&json!({}), Tokens::default()),

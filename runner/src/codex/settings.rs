@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(
             denied["agents"],
             json!({"enabled": false}),
-            "whatever the operator says"
+            "the operator's setting is overridden"
         );
         assert_eq!(denied["model_providers"], json!({"p": {}}));
 
@@ -312,7 +312,7 @@ mod tests {
     fn reading_tools_replace_denied_shell() {
         let names =
             |policy: &Policy| -> Vec<String> { reading_tools(policy).into_iter().map(|tool| tool.name).collect() };
-        assert!(names(&of_lists(&[], &[])).is_empty(), "the shell reads");
+        assert!(names(&of_lists(&[], &[])).is_empty(), "Codex reads with its shell");
         assert_eq!(names(&of_lists(&[], &["exec_command"])), ["read_file", "list_files"]);
         assert_eq!(
             names(&of_lists(&[], &["exec_command", "list_dir", "list_files"])),
@@ -359,7 +359,7 @@ mod tests {
             login: Some("/home/me/.codex/auth.json".into()),
             ..AgentProgram::codex()
         };
-        assert_eq!(with(&by_login), None, "a login is for its own host");
+        assert_eq!(with(&by_login), None, "a login is only valid for its own host");
         let by_provider = AgentProgram {
             provider: Some("mine".to_owned()),
             ..AgentProgram::codex()

@@ -599,13 +599,13 @@ mod tests {
             "SandboxClaim c gets no pod: WarmPoolNotFound: no pool"
         );
         assert!(claim_fault(track, &not_ready("DependenciesNotReady")).is_none());
-        assert!(claim_fault(track, &claim(json!([]))).is_none(), "it is young");
+        assert!(claim_fault(track, &claim(json!([]))).is_none(), "the claim is new");
         track.free = UNSEEN_CHECKS;
         let fault = claim_fault(track, &claim(json!([]))).unwrap().to_string();
         assert!(fault.contains("NotSeen"), "{fault}");
         assert!(
             claim_fault(track, &pod(&json!({}))).is_none(),
-            "a pod that waits for a node"
+            "a pod that waits for a node is not a fault"
         );
         assert_eq!(stage(&claim(json!([]))), Stage::Starting);
     }

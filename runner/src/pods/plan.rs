@@ -202,7 +202,7 @@ mod tests {
                 prop_assert!(plan.create == 0 || before + plan.create <= max);
                 carry_out(&mut pods, &plan);
             }
-            prop_assert_eq!(next(&pods, size), Plan::default(), "it does not settle");
+            prop_assert_eq!(next(&pods, size), Plan::default(), "the plan does not become stable");
             let free = pods.iter().filter(|pod| pod.track.stage.is_free()).count();
             prop_assert!(free == idle || (free < idle && pods.len() >= max), "{free} pods are free");
             prop_assert!(pods.iter().all(|pod| pod.track.stage == Stage::Busy || pod.is_current));

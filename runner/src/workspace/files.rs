@@ -173,7 +173,7 @@ mod tests {
         delete(&find(&workspace, "no/such/file", FinalLink::Itself)).unwrap();
         assert!(
             delete(&find(&workspace, ".", FinalLink::Itself)).is_err(),
-            "the workspace stays"
+            "the workspace still exists"
         );
     }
 

@@ -298,7 +298,10 @@ mod tests {
             assert_eq!(find(&outer, asked, FinalLink::Followed), expected);
         }
         assert!(find(&outer, "missing/../../ws-secret/key", FinalLink::Followed).is_err());
-        assert!(find(&outer, "a/b", FinalLink::Followed).is_err(), "a is no directory");
+        assert!(
+            find(&outer, "a/b", FinalLink::Followed).is_err(),
+            "a is not a directory"
+        );
         assert!(find(&outer, "a\0b", FinalLink::Followed).is_err());
     }
 

@@ -104,7 +104,7 @@ async fn entries_without_acknowledgement_are_resent() {
     supervisor.turn_ended().await;
     assert!(
         supervisor.transcript[0].batch > numbers.len() as u64,
-        "acknowledged ones are not resent"
+        "acknowledged entries are not resent"
     );
     runner.shut_down().await.unwrap();
 }

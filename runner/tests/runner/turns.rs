@@ -186,11 +186,7 @@ async fn input_reaches_running_turn_once() {
             other => panic!("input is delivered, not {other:?}"),
         }
     }
-    assert_eq!(
-        delivered,
-        [2, 5],
-        "what it does not take is the next turn's, and what it was not offered or has taken already is nothing"
-    );
+    assert_eq!(delivered, [2, 5], "only offered input is delivered, and only once");
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
     runner.shut_down().await.unwrap();
 }

@@ -388,7 +388,7 @@ async fn each_thread_has_its_own_worktree() {
     assert_eq!(
         question.resolved_paths,
         [judged.to_str().unwrap()],
-        "as if it were in the repository"
+        "the path in the repository"
     );
     supervisor.decide(&question, "").await;
     assert!(

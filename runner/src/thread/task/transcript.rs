@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(
             (transcript.take(), transcript.due()),
             (Vec::new(), None),
-            "it may continue"
+            "the message may continue"
         );
         transcript.piece(K::Reasoning, "hm");
         let arguments = json!({"command": "echo sk-secret-1"});
