@@ -1,5 +1,5 @@
-//! The interface between the runner and every kind of agent program. A kind only translates. It makes no decisions
-//! about threads.
+//! The interface between the runner and every kind of agent program. A kind translates between the runner and a
+//! program's protocol. It makes no decisions about threads.
 
 use std::{
     fmt,
@@ -49,8 +49,8 @@ pub(crate) trait AgentKind: Send + Sync {
         false
     }
 
-    /// Starts a program for a thread, with `model` or the program's own default. The program runs until it is stopped
-    /// or ends by itself. Dropping the agent kills the program.
+    /// Starts a program for a thread. `model` of `None` selects the program's default. The program runs until it is
+    /// stopped or ends by itself. Dropping the agent kills the program.
     async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Order {
         id: String,
         verdict: Result<(), ToolFailure>,
     },
-    /// Tell the model, within the turn, why a call was denied. The program itself has already rejected the call.
+    /// Tell the model, within the turn, why the program refused a call: [`AgentEvent::UnofferedCall`].
     Explain(String),
     /// End the turn.
     Interrupt,
@@ -104,9 +104,9 @@ pub(crate) struct LaunchSpec {
     /// The thread's own token, for programs that can only receive the supervisor's tools from an MCP server. `None`:
     /// the thread has no token.
     pub(crate) token: Option<Secret>,
-    /// The supervisor's URL for such a server.
+    /// The supervisor's URL for that MCP server.
     pub(crate) supervisor_url: String,
-    /// The certificate authorities that such a server trusts, instead of the public ones.
+    /// The file with the certificate authorities that the MCP server trusts instead of the public ones.
     pub(crate) supervisor_authorities: Option<PathBuf>,
     /// The supervisor's tools that the thread is offered. Programs that already know them do not receive the
     /// descriptions.
@@ -119,7 +119,7 @@ pub(crate) struct LaunchSpec {
     pub(crate) scratch: PathBuf,
     /// A directory of the thread for files that later attempts of its program need. It may not exist yet.
     pub(crate) state: PathBuf,
-    /// Whether an earlier program executed turns of the thread. The next program continues that conversation.
+    /// Whether the thread had earlier turns. If so, the new program continues their conversation.
     pub(crate) had_turns: bool,
     /// Directories that are hidden from agents, except for the agent's own paths.
     pub(crate) hidden: Vec<PathBuf>,
@@ -155,11 +155,11 @@ impl LaunchSpec {
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
     }
 
-    /// Returns the gap to report for an endpoint that the program does not use. `None`: the program uses it, or the
-    /// role names no endpoint.
+    /// Returns the gap to report for an endpoint that the program does not use. `None`: the program uses the endpoint,
+    /// or the role has none.
     pub(crate) fn gap_of_endpoint(&self, is_used: bool) -> Option<String> {
         let is_ignored = !is_used && !self.resolved.endpoint.is_empty();
-        is_ignored.then(|| "it does not use the model endpoint that its role names".to_owned())
+        is_ignored.then(|| "model requests do not go to the role's endpoint".to_owned())
     }
 
     /// Checks that the working directory exists.
@@ -223,7 +223,7 @@ impl StartFailure {
 
 /// The program did not accept an order: it has ended, or its queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("the program does not read its input")]
+#[error("the program does not accept input: it has ended, or its queue is full")]
 pub(crate) struct InputError;
 
 /// How to stop a program.
@@ -427,7 +427,7 @@ pub(crate) struct StartedTool {
 /// A call of a program's own tool that needs permission.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AskedTool {
-    /// The id of the request, which the agent kind generates.
+    /// The id of the permission request. [`Order::Permitted`] repeats it.
     pub(crate) id: String,
     /// The program's id of the call. Empty: unknown.
     pub(crate) call_id: String,

@@ -30,12 +30,12 @@ const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 const WAITING: usize = 32;
 /// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 64;
-/// Time limit for sending a request and for receiving it.
+/// Time limit for transferring a request, and for sending the answer. It does not include the wait for the decision.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time limit of a program's hook. After it, the program runs the tool. Therefore the hook command gives up earlier: the
-/// difference to [`ANSWER_TIMEOUT`] is the time for sending its request.
+/// Time limit that a program gives its hook. After it, the program runs the tool, so the command must end earlier. It
+/// waits at most [`ANSWER_TIMEOUT`] for the answer; the other 30 seconds are for sending the request.
 pub(crate) const LIMIT: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 30);
 /// Time limit for the runner's answer to a hook command.
 const ANSWER_TIMEOUT: Duration = DECISION_LIMIT;
@@ -55,7 +55,7 @@ pub fn ask(socket: &Path) -> ExitCode {
         }
         Err(error) => {
             // Codex treats the call as refused only if a reason is given.
-            let _ = writeln!(io::stderr(), "refused: the runner is not reachable: {error}");
+            let _ = writeln!(io::stderr(), "refused: no decision from the runner: {error}");
             ExitCode::from(REFUSED)
         }
     }
@@ -83,7 +83,7 @@ fn send_request(socket: &Path, question: &str, io_timeout: Duration) -> io::Resu
     if answer.ends_with('\n') {
         Ok(answer)
     } else {
-        Err(io::Error::other("the runner is gone"))
+        Err(io::Error::other("the runner closed the connection without an answer"))
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct HookCall {
     pub(crate) answer: oneshot::Sender<Option<Value>>,
 }
 
-/// The runner's end of the hook: a socket that only its user can access.
+/// The runner's end of the hook: a Unix socket. Its directory and the umask restrict access.
 #[derive(Debug)]
 pub(crate) struct HookServer {
     calls: mpsc::Receiver<HookCall>,
@@ -161,9 +161,9 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
                     answered.await
                 });
             }
-            // One connection failed, so its call is denied, or too many descriptors are open.
+            // A connection failed, so its call is denied, or the process has no free file descriptors.
             Err(error) => {
-                debug!(%error, "a hook request was not received");
+                debug!(%error, "a hook connection was not accepted");
                 sleep(PAUSE).await;
             }
         }
@@ -187,8 +187,8 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout:
     timeout(io_timeout, writer.write_all(reply.as_bytes())).await.ok()?.ok()
 }
 
-/// Returns the command of a program's hook. It denies the call if the runner does not answer. The command is one text
-/// that contains everything it runs, so a program's trust in the hash of the command covers all of it. `None`: a path
+/// Returns the shell command of a program's hook. The command denies the call if the runner does not answer. It
+/// contains everything that it runs, so a program that trusts the hash of the command trusts all of it. `None`: a path
 /// cannot be quoted for a shell.
 pub(crate) fn command(words: &[OsString], socket: &Path) -> Option<String> {
     let quoted = words.iter().map(|word| word.to_str()).chain([socket.to_str()]);

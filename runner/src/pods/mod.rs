@@ -274,8 +274,8 @@ impl Pause {
 struct Template {
     kind: Kind,
     manifest: Value,
-    /// A hash of the template file. The file of a claim contains only the name of its pod's template, so an operator
-    /// has to change the file when that template changes.
+    /// A hash of the template file. The file of a claim contains only the name of its pod's template, so the file must
+    /// change when that template changes.
     hash: String,
 }
 

@@ -17,7 +17,7 @@ use crate::{
 
 /// The shell, which receives the command as the argument of `-c`.
 const SHELL: &str = "/bin/sh";
-/// Maximum size of the stored standard output in bytes. The limit also applies to standard error, separately.
+/// Maximum size of the stored standard output, and of the stored standard error, in bytes.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 /// Maximum length of a failed command in an error text, in characters.
 const MAX_TITLE_CHARS: usize = 160;
