@@ -1,6 +1,6 @@
 //! Serves a thread's tools as an MCP server, which `troupe mcp` runs for its client. The supervisor supplies the tools
 //! and their descriptions for every listing. Every tool call is a call of the thread. A denial is a tool result with
-//! our JSON, so that the model reads it. Only invalid MCP is a protocol error.
+//! Troupe's JSON, so that the model reads it. Only invalid MCP is a protocol error.
 
 use std::sync::Arc;
 

@@ -135,7 +135,7 @@ pub struct ProcessProgram {
 }
 
 impl ProcessProgram {
-    /// Returns a program whose only restriction are its tools.
+    /// Returns a program without confinement and without variables.
     #[must_use]
     pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
         Self {

@@ -1,5 +1,5 @@
 //! Requests to a remote agent over JSON-RPC or HTTP+JSON, and its server-sent events. Responses are bounded, redirects
-//! are not followed, and the token goes to no other server than that of the configured URL.
+//! are not followed, and the token is sent only to the server of the configured URL.
 
 use std::{collections::VecDeque, time::Duration};
 

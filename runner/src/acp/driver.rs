@@ -152,7 +152,7 @@ pub(super) struct Driver {
     /// The calls refused since the last prompt, and how often the turn continued after a refusal.
     refused: Vec<String>,
     refusals: u32,
-    /// Why calls of tools that are not offered had no effect, for a program that takes no message within a prompt.
+    /// Why calls of tools that are not offered had no effect, for a program that accepts no message within a prompt.
     explanations: Vec<String>,
     /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
     unsent_input: Vec<(u32, String)>,

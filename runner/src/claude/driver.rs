@@ -139,7 +139,7 @@ impl Driver {
                 self.is_running = true;
                 self.send_user_message(&prompt::assignment(&turn));
             }
-            // Outside of a turn, the program would begin one by itself.
+            // Outside of a turn, the message would start a turn.
             Order::Input { .. } if !self.is_running => {}
             Order::Input { number, input } => {
                 self.send_user_message(&input::to_text(&input));
@@ -147,7 +147,7 @@ impl Driver {
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
-            // Outside of a turn, the program would begin one by itself.
+            // Outside of a turn, the message would start a turn.
             Order::Explain(_) if !self.is_running => {}
             Order::Explain(text) => self.send_user_message(&text),
             Order::Interrupt => {
@@ -194,7 +194,7 @@ impl Driver {
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         if incoming["type"] == "assistant" {
-            // Each piece of a message repeats the tokens of its call. The calls of its own agents count as well.
+            // Each piece of a message repeats the tokens of its call. Calls of the program's own agents count as well.
             let message = &incoming["message"];
             self.calls
                 .call(message["id"].as_str().unwrap_or_default(), events::tokens(message));
