@@ -67,7 +67,7 @@ async fn try_means(may_use_landlock: bool) -> Means {
     let Err(why) = try_bubblewrap().await else {
         return Means::Bubblewrap;
     };
-    let refused = "read-only threads are refused to programs that a sandbox would confine";
+    let refused = "programs that need a sandbox receive no read-only threads";
     if !may_use_landlock {
         warn!(why, "bubblewrap does not work here: {refused}");
         return Means::Nothing;

@@ -302,7 +302,7 @@ impl Program {
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => match serde_json::from_str(&line) {
                     Ok(value) => return Ok(value),
-                    Err(error) => debug!(%error, "a line of the program is no JSON"),
+                    Err(error) => debug!(%error, "a line of the program is not JSON"),
                 },
                 ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_ask(&beginning) => {
                     debug!(bytes, "a line of the program is too long");

@@ -117,7 +117,7 @@ pub(crate) async fn prune(root: &Path) {
     let root = root.to_owned();
     let pruned = tokio::task::spawn_blocking(move || prune_now(&root, UNNEEDED)).await;
     if let Err(error) = pruned {
-        tracing::debug!(%error, "the threads' state is not pruned");
+        tracing::debug!(%error, "the threads' state was not pruned");
     }
 }
 

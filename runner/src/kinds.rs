@@ -68,7 +68,7 @@ impl Kinds {
         }
         if confinement::find(self.programs.landlock).await == Means::Nothing && has_secrets {
             warn!(
-                "programs and commands of agents can read what is to be hidden from them: the directories of other threads, and \
+                "programs and commands of agents can read paths that should be hidden: the directories of other threads, and \
                  without a launcher the token of the runner"
             );
         }

@@ -154,7 +154,10 @@ impl Runner {
             if let Some(refused) = error.final_refusal().filter(|_| !self.was_attached) {
                 return Err(refused);
             }
-            warn!(error = &error as &dyn std::error::Error, "not attached");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "attaching to the supervisor failed"
+            );
             delay = backoff.next_delay();
         }
     }

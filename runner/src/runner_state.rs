@@ -227,7 +227,7 @@ impl RunnerState {
             Some(Incoming::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
             Some(Incoming::ToolDecision(decision)) => self.questions.decide(decision),
             // A message of a newer release is ignored.
-            Some(Incoming::Welcome(_)) | None => debug!("a message without a meaning here"),
+            Some(Incoming::Welcome(_)) | None => debug!("an unexpected message was ignored"),
         }
         self.update_drained();
         Flow::Stay
@@ -243,7 +243,7 @@ impl RunnerState {
         let attempt = Attempt::new(start.thread_id, start.generation);
         if let Some(held) = self.threads.get(&attempt.thread_id) {
             if held.generation >= attempt.generation {
-                debug!(?attempt, "started already");
+                debug!(?attempt, "the attempt has already started");
                 return;
             }
             let earlier = held.attempt(&attempt.thread_id);
@@ -265,7 +265,7 @@ impl RunnerState {
         let bearer = match start.thread_token.as_str() {
             "" => None,
             token => Bearer::new(token)
-                .inspect_err(|error| warn!(?attempt, %error, "the thread's tools will be refused"))
+                .inspect_err(|error| warn!(?attempt, %error, "calls of the thread's tools will fail"))
                 .ok(),
         };
         let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
@@ -401,7 +401,7 @@ impl RunnerState {
                     && !thread.command(command)
                 {
                     // Not acknowledged, so the supervisor sends it again.
-                    warn!(?attempt, "a thread does not take its commands");
+                    warn!(?attempt, "a thread does not accept commands");
                     return;
                 }
                 held.turn = held.turn.max(turn);
@@ -632,7 +632,7 @@ impl RunnerState {
                 thread_goes_on: true,
             };
             if !thread.command(Command::RunnerStops(stop)) {
-                warn!(thread_id, "a thread does not take its commands; its program is killed");
+                warn!(thread_id, "a thread does not accept commands; killing its program");
             }
         }
     }

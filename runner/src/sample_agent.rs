@@ -195,7 +195,7 @@ impl<W: Write> SampleAgent<W> {
                     }
                 }
                 Received::Shutdown => return Ok(()),
-                // Too late for its turn.
+                // The turn of this message has already ended.
                 Received::Input { .. } | Received::ToolResult { .. } | Received::Interrupt => {}
             }
         }

@@ -179,7 +179,7 @@ impl Worktree {
         let forget = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
         let forget = forget.into_iter().chain([self.top.as_os_str()]);
         if let Err(why) = self.git.run(&self.repository, forget).await {
-            debug!(why, "git may still know a worktree that is gone");
+            debug!(why, "git may still list a removed worktree");
         }
         Ok(CleanupOutcome::Removed)
     }

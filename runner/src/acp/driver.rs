@@ -252,7 +252,7 @@ impl Driver {
         if self.opening.profile == Profile::Gemini
             && let Err(error) = super::keep_chat(&directory, &known)
         {
-            debug!(%error, "the conversation is not kept from the next start");
+            debug!(%error, "the next start may overwrite the conversation");
         }
         let mut params = self.session_params();
         params["sessionId"] = known.as_str().into();
@@ -337,7 +337,7 @@ impl Driver {
         let params = json!({"sessionId": self.session, "configId": "effort", "value": effort});
         match self.call("session/set_config_option", params).await {
             Ok(Ok(_)) => return true,
-            Ok(Err(why)) => debug!(why, "the effort stays as it is"),
+            Ok(Err(why)) => debug!(why, "the effort was not applied"),
             // The next read returns the same error.
             Err(end) => debug!(end, "the program ended"),
         }

@@ -93,7 +93,7 @@ async fn refuse(stream: UnixStream) -> io::Result<()> {
         return Ok(());
     };
     let user = own_user();
-    warn!(user, program = %order.command.display(), "a caller with the user of the programs was refused");
+    warn!(user, program = %order.command.display(), "rejected a caller with the user id of the programs");
     let why = format!("the launcher and its programs have the user id {user}; a runner needs another one");
     answer(&mut stream, &End::NotStarted(why)).await
 }

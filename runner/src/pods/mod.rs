@@ -231,9 +231,9 @@ impl Keeper {
                 continue;
             }
             match failure(object) {
-                None => info!(pod = name, "ended with its thread"),
+                None => info!(pod = name, "a pod ended with its thread"),
                 Some(failure) => {
-                    warn!(pod = name, failure, "failed");
+                    warn!(pod = name, failure, "a pod failed");
                     has_failed = true;
                 }
             }
