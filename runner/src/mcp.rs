@@ -223,7 +223,7 @@ impl ServerHandler for ToolServer {
             .await
             .map_err(|failure| ErrorData::internal_error(failure.text().to_owned(), Some(failure.to_json())))?;
         Ok(ListToolsResult::with_all_items(
-            offered.into_iter().map(described).collect(),
+            offered.into_iter().map(mcp_tool).collect(),
         ))
     }
 
@@ -247,13 +247,13 @@ impl ServerHandler for ToolServer {
     }
 }
 
-fn described(tool: ToolDescription) -> Tool {
+fn mcp_tool(tool: ToolDescription) -> Tool {
     let schema = schema(&tool);
     let annotations = tool_hints::annotations(&tool.name);
-    let described = Tool::new(tool.name, tool.description, Arc::new(schema));
+    let mcp_tool = Tool::new(tool.name, tool.description, Arc::new(schema));
     match annotations {
-        Some(annotations) => described.with_annotations(annotations),
-        None => described,
+        Some(annotations) => mcp_tool.with_annotations(annotations),
+        None => mcp_tool,
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn tool_description_comes_from_supervisor() {
         let tool = |schema: &str| {
-            described(ToolDescription {
+            mcp_tool(ToolDescription {
                 name: "wait".to_owned(),
                 description: "d".to_owned(),
                 input_schema_json: schema.to_owned(),

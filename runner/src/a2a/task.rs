@@ -137,7 +137,7 @@ impl RemoteTask {
             Payload::Message(message) => {
                 // Without a task, the message is the whole answer.
                 self.is_answered = self.id.is_empty();
-                self.say(&message, &mut events);
+                self.emit_message(&message, &mut events);
             }
         }
         Ok(events)
@@ -156,7 +156,7 @@ impl RemoteTask {
         let asked = task.history.iter().rposition(|message| message.role() == Role::User);
         for message in task.history.iter().skip(asked.map_or(0, |place| place + 1)) {
             if !repeated.contains(&message.message_id) {
-                self.say(message, events);
+                self.emit_message(message, events);
             }
         }
         for artifact in task.artifacts {
@@ -172,13 +172,13 @@ impl RemoteTask {
             events.push(AgentEvent::Activity(activity));
         }
         if let Some(message) = &status.message {
-            self.say(message, events);
+            self.emit_message(message, events);
         }
         self.status = status;
     }
 
     /// Emits a message of the agent, once.
-    fn say(&mut self, message: &Message, events: &mut Vec<AgentEvent>) {
+    fn emit_message(&mut self, message: &Message, events: &mut Vec<AgentEvent>) {
         let id = &message.message_id;
         if message.role() == Role::User
             || id.len() > MAX_ID_BYTES

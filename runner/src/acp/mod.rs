@@ -344,7 +344,10 @@ fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     file.write_all(text.as_bytes())?;
     drop(file);
     if fs::read_to_string(&path)? != text {
-        return Err(io::Error::other(format!("{} is not as it was written", path.display())));
+        return Err(io::Error::other(format!(
+            "{} does not contain what was written",
+            path.display()
+        )));
     }
     Ok(path)
 }

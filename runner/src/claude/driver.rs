@@ -486,6 +486,6 @@ mod tests {
         );
         assert!(asked(&json!({"method": "notifications/initialized"})).is_some());
         assert!(asked(&json!({"method": "tools/call", "id": 2})).is_none());
-        assert_eq!(own("mcp__troupe__wait"), Some("wait"));
+        assert_eq!(supervisor_tool_name("mcp__troupe__wait"), Some("wait"));
     }
 }

@@ -222,7 +222,7 @@ impl Toolbox {
         let answer = send!(self.get_thread(request), CALL_LIMIT).await?;
         answer
             .thread
-            .ok_or_else(|| ToolFailure::local("the supervisor does not say which thread that is"))
+            .ok_or_else(|| ToolFailure::local("the supervisor did not return the thread"))
     }
 
     /// Checks that a call refers only to the thread and its descendants. With the thread's own token the supervisor
