@@ -250,10 +250,10 @@ impl ServerHandler for ToolServer {
 fn mcp_tool(tool: ToolDescription) -> Tool {
     let schema = schema(&tool);
     let annotations = tool_hints::annotations(&tool.name);
-    let mcp_tool = Tool::new(tool.name, tool.description, Arc::new(schema));
+    let described = Tool::new(tool.name, tool.description, Arc::new(schema));
     match annotations {
-        Some(annotations) => mcp_tool.with_annotations(annotations),
-        None => mcp_tool,
+        Some(annotations) => described.with_annotations(annotations),
+        None => described,
     }
 }
 
