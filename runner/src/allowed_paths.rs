@@ -114,7 +114,7 @@ mod kernel {
 }
 
 /// Returns the reason why Landlock does not work here. `None`: it works.
-pub(crate) fn hindrance() -> Option<String> {
+pub(crate) fn why_unavailable() -> Option<String> {
     let trial = on_own_thread(|| kernel::restrict_thread(&AllowedPaths::default()).map_err(io::Error::other));
     trial.err().map(|error| error.to_string())
 }
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn program_accesses_listed_paths_only() {
-        if let Some(why) = hindrance() {
+        if let Some(why) = why_unavailable() {
             println!("not checked: {why}");
             assert!(std::env::var_os("TROUPE_CI_STRICT").is_none(), "{why}");
             return;

@@ -72,7 +72,7 @@ async fn try_means(may_use_landlock: bool) -> Means {
         warn!(why, "bubblewrap does not work here: {refused}");
         return Means::Nothing;
     }
-    match allowed_paths::hindrance() {
+    match allowed_paths::why_unavailable() {
         None => {
             info!(why, "bubblewrap does not work here: Landlock confines programs");
             Means::Landlock
@@ -175,7 +175,7 @@ impl Confinement {
         if !obeyed.is_empty() {
             let masks = Masks::for_scratch(&launch.scratch)
                 .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;
-            self.layers.extend(obeyed.into_iter().map(|path| masks.over(path)));
+            self.layers.extend(obeyed.into_iter().map(|path| masks.mask(path)));
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl Confinement {
             .map(|path| Layer::Bind(path.to_path_buf()))
             .chain(login)
             .collect();
-        viewed(process, self.sandbox, &own, &self.hidden, &self.layers)
+        with_view(process, self.sandbox, &own, &self.hidden, &self.layers)
     }
 }
 
@@ -253,7 +253,7 @@ impl Masks {
         Ok(masks)
     }
 
-    fn over(&self, path: PathBuf) -> Layer {
+    fn mask(&self, path: PathBuf) -> Layer {
         if path.is_dir() {
             return Layer::Nothing(path);
         }
@@ -270,10 +270,16 @@ impl Masks {
 /// directories that it can always write. Of the paths in `hidden`, only those in `own` are visible.
 pub(crate) fn confined(process: ProcessSpec, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> ProcessSpec {
     let own: Vec<Layer> = own.iter().map(|path| Layer::Bind(path.to_path_buf())).collect();
-    viewed(process, sandbox, &own, hidden, &[])
+    with_view(process, sandbox, &own, hidden, &[])
 }
 
-fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> ProcessSpec {
+fn with_view(
+    process: ProcessSpec,
+    sandbox: Sandbox,
+    own: &[Layer],
+    hidden: &[PathBuf],
+    layers: &[Layer],
+) -> ProcessSpec {
     let directory = match sandbox {
         Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(process.directory.clone()),
         Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(process.directory.clone()),

@@ -304,7 +304,7 @@ impl Program {
                     Ok(value) => return Ok(value),
                     Err(error) => debug!(%error, "a line of the program is not JSON"),
                 },
-                ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_ask(&beginning) => {
+                ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_be_request(&beginning) => {
                     debug!(bytes, "a line of the program is too long");
                 }
                 ChildEvent::Line(Line::TooLong { bytes, .. }) => {
@@ -318,7 +318,7 @@ impl Program {
 }
 
 /// Returns whether a message with this beginning may be a request: a control request, or a JSON-RPC call with an id.
-fn may_ask(beginning: &str) -> bool {
+fn may_be_request(beginning: &str) -> bool {
     // Codex repeats its conversation in such messages, which have an id.
     if beginning.contains("\"rawResponseItem/completed\"") {
         return false;

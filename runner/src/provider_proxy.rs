@@ -198,7 +198,7 @@ impl Forwarder {
         if is_counted {
             self.counter.send_modify(|traffic| traffic.requests += 1);
         }
-        let request = match self.rewritten(request) {
+        let request = match self.rewrite(request) {
             Ok(request) => request,
             Err((status, text)) => return refusal(status, &text),
         };
@@ -226,7 +226,7 @@ impl Forwarder {
     }
 
     /// Returns the request for the provider, or the status and text of a rejection.
-    fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
+    fn rewrite(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
         let (mut parts, body) = request.into_parts();
         if parts.headers.contains_key(UPGRADE) {
             // If a WebSocket is rejected, Codex sends ordinary requests.

@@ -64,17 +64,17 @@ pub(crate) fn text(text: &str, secrets: &[String]) -> String {
 
 /// Returns the arguments of a call for a telemetry line: short, and without possible secrets.
 pub(crate) fn arguments(value: &Value) -> Value {
-    below(value, MAX_DEPTH)
+    redact_value(value, MAX_DEPTH)
 }
 
-fn below(value: &Value, depth: usize) -> Value {
+fn redact_value(value: &Value, depth: usize) -> Value {
     match value {
         Value::String(text) if text.chars().count() > LONGEST_TEXT => REDACTED.into(),
         Value::Array(_) | Value::Object(_) if depth == 0 => REDACTED.into(),
         Value::Array(items) => items
             .iter()
             .take(MAX_ITEMS)
-            .map(|item| below(item, depth - 1))
+            .map(|item| redact_value(item, depth - 1))
             .collect(),
         Value::Object(fields) => {
             let shown = fields.iter().map(|(key, value)| {
@@ -82,7 +82,7 @@ fn below(value: &Value, depth: usize) -> Value {
                 let value = if secret {
                     REDACTED.into()
                 } else {
-                    below(value, depth - 1)
+                    redact_value(value, depth - 1)
                 };
                 (key.clone(), value)
             });

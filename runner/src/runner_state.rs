@@ -249,7 +249,7 @@ impl RunnerState {
             let earlier = held.attempt(&attempt.thread_id);
             self.release(&earlier);
         }
-        if let Some(failure) = self.no_room(&attempt, &start.session_id) {
+        if let Some(failure) = self.capacity_failure(&attempt, &start.session_id) {
             self.refuse(&attempt, failure);
             return;
         }
@@ -339,13 +339,13 @@ impl RunnerState {
         Some(gone.clone())
     }
 
-    fn no_room(&self, attempt: &Attempt, session_id: &str) -> Option<StartFailure> {
+    fn capacity_failure(&self, attempt: &Attempt, session_id: &str) -> Option<StartFailure> {
         let (refusal, message) = if self.is_draining() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
         } else if let Some(only) = self.session_id.as_ref().filter(|only| *only != session_id) {
             let message = format!("the runner executes threads of session {only} only");
             (StartRefusal::NoCapacity, message)
-        } else if self.config.capacity > 0 && self.places_taken(attempt) >= self.config.capacity as usize {
+        } else if self.config.capacity > 0 && self.used_slots(attempt) >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
             (StartRefusal::NoCapacity, message)
         } else if !is_plain_id(&attempt.thread_id) {
@@ -451,11 +451,11 @@ impl RunnerState {
     // === the threads' events ===
 
     pub(crate) fn handle_event(&mut self, attempt: &Attempt, event: ThreadEvent) {
-        self.take_in(attempt, event);
+        self.apply_event(attempt, event);
         self.update_drained();
     }
 
-    fn take_in(&mut self, attempt: &Attempt, event: ThreadEvent) {
+    fn apply_event(&mut self, attempt: &Attempt, event: ThreadEvent) {
         if matches!(event, ThreadEvent::Gone) && self.leaving.remove(attempt).is_some() {
             return;
         }
@@ -651,21 +651,21 @@ impl RunnerState {
 
     /// Returns whether a program may still be running.
     pub(crate) fn has_programs(&self) -> bool {
-        self.live() > 0 || !self.leaving.is_empty()
+        self.running_threads() > 0 || !self.leaving.is_empty()
     }
 
     /// Returns how many slots are not available for this attempt. In a runner for single use these include the slots of
     /// programs that are being stopped, unless they belong to the same thread.
-    fn places_taken(&self, attempt: &Attempt) -> usize {
+    fn used_slots(&self, attempt: &Attempt) -> usize {
         let others = self
             .leaving
             .keys()
             .filter(|leaving| leaving.thread_id != attempt.thread_id);
         let leaving = if self.config.is_single_use { others.count() } else { 0 };
-        self.live() + leaving
+        self.running_threads() + leaving
     }
 
-    fn live(&self) -> usize {
+    fn running_threads(&self) -> usize {
         self.threads.values().filter(|held| held.task.is_some()).count()
     }
 }

@@ -180,7 +180,7 @@ impl<W: Write> SampleAgent<W> {
             match received {
                 Received::Turn(turn) => {
                     let mut done = Vec::new();
-                    let (outcome, leave) = match self.turn(&turn, &mut done) {
+                    let (outcome, leave) = match self.run_turn(&turn, &mut done) {
                         Ok(()) => ("completed", false),
                         Err(Cut::Interrupted) => ("interrupted", false),
                         Err(Cut::Leave) => ("interrupted", true),
@@ -203,7 +203,7 @@ impl<W: Write> SampleAgent<W> {
     }
 
     /// Executes the task. `done` receives a line for each executed instruction.
-    fn turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
+    fn run_turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
         self.send(&json!({"type": "status", "activity": "reading the task"}))?;
         self.send(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
         let directives: Vec<_> = turn.task().lines().filter_map(Directive::read).collect();

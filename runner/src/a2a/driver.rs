@@ -151,7 +151,7 @@ impl Driver {
     async fn run_turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
-        let mut work = pin!(self.work(turn, &cancel));
+        let mut work = pin!(self.execute(turn, &cancel));
         loop {
             tokio::select! {
                 outcome = &mut work => return outcome,
@@ -198,8 +198,8 @@ impl Driver {
         let _ = self.events.send(event).await;
     }
 
-    async fn work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Outcome {
-        let worked = Box::pin(self.try_work(turn, cancel)).await;
+    async fn execute(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Outcome {
+        let worked = Box::pin(self.try_execute(turn, cancel)).await;
         let is_over = worked.is_ok();
         let secrets = self.client.secrets().await;
         let agent = format!("the remote agent {}", self.client.authority());
@@ -217,7 +217,7 @@ impl Driver {
         outcome
     }
 
-    async fn try_work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Result<(), Fault> {
+    async fn try_execute(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Result<(), Fault> {
         let started = Instant::now();
         let mut backoff = backoff::new();
         if self.interface.is_none() {

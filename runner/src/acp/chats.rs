@@ -54,7 +54,7 @@ impl Chats {
     /// Returns what was recorded since the last call.
     pub(super) fn unread(&mut self) -> Recorded {
         let mut unread = Recorded::default();
-        for log in self.found() {
+        for log in self.log_files() {
             let from = self.read.get(&log).copied().unwrap_or_default();
             // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
             let Some((text, to)) = home::appended(&log, from) else {
@@ -72,7 +72,7 @@ impl Chats {
         unread
     }
 
-    fn found(&self) -> Vec<PathBuf> {
+    fn log_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for project in directories(&self.logs) {
             let chats = project.join("chats");

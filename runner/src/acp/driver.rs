@@ -546,7 +546,7 @@ impl Driver {
         }
         let recorded = chats.unread();
         for tool in recorded.unknown_tools {
-            let tool = self.opening.profile.ours(&tool).unwrap_or(&tool).to_owned();
+            let tool = self.opening.profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned();
             let arguments = json!({});
             channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
         }
@@ -658,7 +658,7 @@ impl Driver {
             let used = events::used(profile, &tool, arguments);
             let started = StartedTool {
                 id: id.to_owned(),
-                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                tool: profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned(),
                 arguments: arguments.clone(),
             };
             channels.emit(AgentEvent::ToolUsed(used)).await;
@@ -679,7 +679,7 @@ impl Driver {
         if is_new && !self.is_offered(&tool) {
             let arguments = self.calls.get(id).and_then(|call| call.arguments.clone());
             let unoffered = AgentEvent::UnofferedCall {
-                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                tool: profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned(),
                 arguments: arguments.unwrap_or_default(),
             };
             channels.emit(unoffered).await;

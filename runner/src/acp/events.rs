@@ -62,7 +62,7 @@ pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
 /// Returns a call in its displayed form.
 pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     let text = |key: &str| arguments[key].as_str();
-    let ours = profile.ours(tool);
+    let ours = profile.supervisor_tool(tool);
     let native = profile.native();
     let name = ours.unwrap_or_else(|| native.canonical(tool).unwrap_or(tool));
     let file = text("filePath").or_else(|| text("filepath"));

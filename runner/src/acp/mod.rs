@@ -97,7 +97,7 @@ impl AgentKind for AcpKind {
         let ours: Vec<String> = launch
             .offered
             .iter()
-            .map(|tool| profile.name_of_ours(&tool.name))
+            .map(|tool| profile.name_of_supervisor_tool(&tool.name))
             .collect();
         let servers = self.servers(launch)?;
 
@@ -273,7 +273,7 @@ pub(crate) async fn converse(
     };
     let opening = Opening {
         directory,
-        ours: [profile.name_of_ours(ours)].into(),
+        ours: [profile.name_of_supervisor_tool(ours)].into(),
         ..Opening::with_tool(profile, shell)
     };
     let mut driver = Driver::new(program, opening);

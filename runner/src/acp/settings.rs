@@ -108,7 +108,7 @@ impl Profile {
     }
 
     /// Returns the program's name for a tool of the supervisor.
-    pub(super) fn name_of_ours(self, tool: &str) -> String {
+    pub(super) fn name_of_supervisor_tool(self, tool: &str) -> String {
         match self {
             Self::OpenCode => format!("{SERVER}_{tool}"),
             Self::Gemini => format!("mcp_{SERVER}_{tool}"),
@@ -117,7 +117,7 @@ impl Profile {
 
     /// Returns the supervisor's name of a tool that the program knows by `native`. `None`: it is not the supervisor's
     /// tool.
-    pub(super) fn ours(self, native: &str) -> Option<&str> {
+    pub(super) fn supervisor_tool(self, native: &str) -> Option<&str> {
         let rest = match self {
             Self::OpenCode => Some(native),
             Self::Gemini => native.strip_prefix("mcp_"),
@@ -610,12 +610,12 @@ mod tests {
     #[test]
     fn own_tool_names_convert_both_ways() {
         for profile in [Profile::OpenCode, Profile::Gemini] {
-            let name = profile.name_of_ours("spawn_agent");
-            assert_eq!(profile.ours(&name), Some("spawn_agent"));
-            assert_eq!(profile.ours("bash"), None);
-            assert_eq!(profile.ours("mcp_other_tool"), None);
+            let name = profile.name_of_supervisor_tool("spawn_agent");
+            assert_eq!(profile.supervisor_tool(&name), Some("spawn_agent"));
+            assert_eq!(profile.supervisor_tool("bash"), None);
+            assert_eq!(profile.supervisor_tool("mcp_other_tool"), None);
         }
-        assert_eq!(Profile::Gemini.name_of_ours("wait"), "mcp_troupe_wait");
+        assert_eq!(Profile::Gemini.name_of_supervisor_tool("wait"), "mcp_troupe_wait");
     }
 
     #[test]

@@ -105,7 +105,7 @@ async fn serve_order(stream: UnixStream) -> io::Result<()> {
     let name = order.command.clone();
     let kills_before = out_of_memory_kills();
     let end = match start(order, streams) {
-        Ok((child, group)) => match attend(child, &group, &mut stream).await? {
+        Ok((child, group)) => match supervise(child, &group, &mut stream).await? {
             KILLED if out_of_memory_kills() > kills_before => End::OutOfMemory,
             status => End::Exited(status),
         },
@@ -180,7 +180,7 @@ fn out_of_memory_kills() -> u64 {
 }
 
 /// Forwards signals until the program has ended, and then kills its whole group. Returns its exit status.
-async fn attend(mut child: Child, group: &Group, stream: &mut UnixStream) -> io::Result<u8> {
+async fn supervise(mut child: Child, group: &Group, stream: &mut UnixStream) -> io::Result<u8> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status,

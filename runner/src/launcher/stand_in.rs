@@ -64,7 +64,7 @@ pub async fn run(
     let (mut answers, mut signals) = UnixStream::from_std(stream)?.into_split();
     let mut answer = Vec::new();
     let reading = answers.read_to_end(&mut answer);
-    let orphaned = parent_ends();
+    let orphaned = wait_for_parent_end();
     tokio::pin!(reading, orphaned);
     loop {
         let kind = tokio::select! {
@@ -97,7 +97,7 @@ pub async fn run(
 
 /// Waits until the process that started this one has ended.
 #[cfg(target_os = "linux")]
-async fn parent_ends() -> io::Result<()> {
+async fn wait_for_parent_end() -> io::Result<()> {
     use rustix::{
         event::{PollFd, PollFlags, poll},
         process::{PidfdFlags, getppid, pidfd_open},
@@ -120,6 +120,6 @@ async fn parent_ends() -> io::Result<()> {
 
 /// Never completes. Launchers are for containers, which run Linux.
 #[cfg(not(target_os = "linux"))]
-async fn parent_ends() -> io::Result<()> {
+async fn wait_for_parent_end() -> io::Result<()> {
     pending().await
 }

@@ -83,7 +83,7 @@ impl ThreadTask {
                 match self.start_program().await {
                     Ok(()) => {}
                     Err(Unstarted::Failed(failure)) => {
-                        self.cannot_begin(turn.turn, failure.message).await;
+                        self.report_begin_failure(turn.turn, failure.message).await;
                         return;
                     }
                     Err(Unstarted::Over(end_reason)) => {
@@ -135,10 +135,10 @@ impl ThreadTask {
             }
             self.kill_program().await;
         }
-        self.cannot_begin(turn.turn, InputError.to_string()).await;
+        self.report_begin_failure(turn.turn, InputError.to_string()).await;
     }
 
-    async fn cannot_begin(&mut self, turn: u32, message: String) {
+    async fn report_begin_failure(&mut self, turn: u32, message: String) {
         self.transcript.begin_turn(turn);
         self.transcript.end_turn(TranscriptKind::Error, &message, "");
         self.transcribe().await;
