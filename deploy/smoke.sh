@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests a deployed pair with grpcurl: health, authentication, the roles, a session, an agent from its spawn to its end, and
-# the stream of events. It deletes everything that it creates. Requirements: grpcurl, and for a cluster kubectl.
+# Tests a deployed pair with grpcurl: health, authentication, the roles, a session, an agent from its spawn to its end,
+# and the stream of events. It deletes everything that it creates. Requirements: grpcurl, and for a cluster kubectl.
 #
 #   deploy/smoke.sh [--namespace NAMESPACE] [--release RELEASE] [--secret SECRET]
 #       Tests a pair on kubectl's current cluster, through port-forward, with the key operator.token of the Secret, and

@@ -1,4 +1,4 @@
-"""Checks that no other tool performs: whether the objects of a render are consistent and have the documented properties.
+"""Checks that no other tool performs: whether the objects of a render are consistent and as documented.
 
 Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
 """
