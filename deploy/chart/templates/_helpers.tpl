@@ -304,8 +304,8 @@ lifecycle:
 {{- define "troupe.begin" -}}
 lifecycle:
   preStop:
-    # The first process of a container ignores signals without a handler. Before it has one, SIGTERM has no effect
-    # until the end of the grace period.
+    # The first process of a container ignores signals without a handler. Before it has one, SIGTERM is lost
+    # and the container runs until the end of the grace period.
     sleep: {seconds: 2}
 {{- end }}
 
