@@ -280,7 +280,7 @@ impl RunnerState {
                 instructions: prompt::instructions(start.turn.as_ref(), &resolved),
                 resolved,
                 token: (!start.thread_token.is_empty()).then(|| Secret::new(start.thread_token.clone())),
-                // The supervisor's own URL may not be reachable from this machine, but the URL in the runner's configuration is.
+                // The supervisor's own URL may not be reachable from this machine, but the runner's configured URL is.
                 supervisor_url: self.config.supervisor_url.clone(),
                 supervisor_authorities: self.config.tls.authorities.clone(),
                 offered: Vec::new(),

@@ -38,7 +38,8 @@ pub(super) fn result(piece: &Value) -> Option<AgentEvent> {
     Some(AgentEvent::tool_ended(id, piece["is_error"] == true, &text))
 }
 
-/// Returns the event for a call of one of Claude Code's own tools, from the hook's data. The model's request may be incomplete.
+/// Returns the event for a call of one of Claude Code's own tools, from the hook's data. The model's
+/// request may be incomplete.
 pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
     let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool);
