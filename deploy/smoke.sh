@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Tries a deployed pair with grpcurl: health, who is let in, the roles, a session, an agent from its spawn to its end, the
-# stream of events. It leaves nothing behind. Needs grpcurl, and for a cluster kubectl.
+# Tests a deployed pair with grpcurl: health, authentication, the roles, a session, an agent from its spawn to its end,
+# and the stream of events. It deletes everything that it creates. Requirements: grpcurl, and for a cluster kubectl.
 #
 #   deploy/smoke.sh [--namespace NAMESPACE] [--release RELEASE] [--secret SECRET]
-#       a pair on the cluster that kubectl knows, through port-forward, with the operator's token of the Secret, and for
-#       the registry with registry.token, if that is in it
+#       Tests a pair on kubectl's current cluster, through port-forward, with the key operator.token of the Secret, and
+#       for the registry with registry.token if the Secret contains it.
 #   SMOKE_TOKEN=TOKEN [SMOKE_REGISTRY_TOKEN=TOKEN] deploy/smoke.sh --registry HOST:PORT --supervisor HOST:PORT
-#       a pair anywhere, with the operator's token from the environment, and the registry's, if it asks for another one
+#       Tests any other pair, with the operator's token from the environment, and the registry's if it differs.
 #
 #   --agent TYPE    the role that is spawned (default: worker)
-#   --ca FILE       the services speak TLS, and their certificates are this authority's: PEM
+#   --ca FILE       the services use TLS with certificates of this authority, in PEM
 #   --no-runner     no runner is attached: the agent must wait instead of completing
 set -euo pipefail
 
@@ -37,7 +37,7 @@ fi
 REGISTRY=troupe.registry.v1.AgentRegistryService
 SUPERVISOR=troupe.supervisor.v1.AgentSupervisorService
 
-# Makes a service reachable at a port that kubectl picks, in FORWARDED.
+# Forwards a local port, which kubectl selects, to a service. Stores the address in FORWARDED.
 forward() { # SERVICE PORT
   smoke_launch "forward-$1" kubectl --namespace "$namespace" port-forward "service/$1" ":$2"
   local deadline=$((SECONDS + SMOKE_START_SECONDS))
@@ -51,7 +51,7 @@ forward() { # SERVICE PORT
 }
 
 if [[ -z $registry && -z $supervisor ]]; then
-  # What the chart calls its objects.
+  # The prefix of the chart's object names.
   name=$release
   [[ $release == *troupe* ]] || name=$release-troupe
   name=${name:0:40}

@@ -1,5 +1,5 @@
-"""Faults of ServiceAccounts and their tokens that a schema lets pass, as those of faults.py: each is put into a render in
-which the parts are known by these tokens.
+"""Faults of ServiceAccounts and their tokens that a schema does not detect. As in faults.py, each is planted into a
+render in which semantics.py must find it.
 """
 
 from faults import drop_argument, pod

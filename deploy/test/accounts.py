@@ -1,5 +1,5 @@
-"""Tokens of ServiceAccounts that a real API server has issued, shown by the real programs to the real services, which ask
-it for the keys: with the accounts, files and flags that the chart gives them.
+"""Checks tokens of ServiceAccounts with the accounts, files and flags of the chart. A real API server issues the
+tokens, and the real programs send them to the real services, which fetch the keys from the API server.
 """
 
 import json
@@ -12,7 +12,7 @@ import semantics
 from processes import Failed, Process, until
 
 VALUES = pathlib.Path(__file__).resolve().parent / "values" / "service-account-tokens.yaml"
-# That of chart.render.
+# The namespace that chart.render uses.
 NAMESPACE = "troupe"
 REGISTRY = "troupe.registry.v1.AgentRegistryService"
 SUPERVISOR = "troupe.supervisor.v1.AgentSupervisorService"
@@ -20,7 +20,8 @@ SECONDS = 60
 
 
 class Installation:
-    """The accounts of a render, and its programs as processes: `/run` of a pod is a directory of its component."""
+    """The accounts of a render, and its programs as processes. The directory of a component replaces `/run` of its
+    pod."""
 
     def __init__(self, plane, programs, directory):
         self.plane = plane
@@ -42,7 +43,7 @@ class Installation:
         return self.workloads[component].pod["serviceAccountName"]
 
     def audience(self):
-        """Whom the runner's token is for."""
+        """Returns the audience of the runner's token."""
         ((_, audience),) = semantics.account_tokens(self.workloads["runner"])
         return audience
 
@@ -50,11 +51,11 @@ class Installation:
         return self.plane.token(NAMESPACE, account, audience)
 
     def local(self, component, path):
-        """Where a file of a pod is here."""
+        """Returns the local path of a pod's file."""
         return self.directory / component / pathlib.PurePath(path).relative_to("/run")
 
     def project(self, component):
-        """Does what the kubelet does for the projected volumes of a pod."""
+        """Creates the files of a pod's projected volumes, as the kubelet does."""
         workload = self.workloads[component]
         tokens = dict(semantics.account_tokens(workload))
         for path in semantics.projected_files(workload):
@@ -65,7 +66,7 @@ class Installation:
             file.write_text(text)
 
     def flags(self, component):
-        """Those of the chart that say who is known, and what is shown."""
+        """Yields the flags of the chart that set the accepted tokens and the token to send, with local paths."""
         there = set(semantics.projected_files(self.workloads[component]))
         for argument in self.workloads[component].main["args"]:
             flag, _, value = argument.partition("=")
@@ -79,7 +80,7 @@ class Installation:
         return self.processes[-1]
 
     def serve(self, component, *arguments):
-        """Starts a service; where it listens."""
+        """Starts a service. Returns its address."""
         ready = self.directory / f"{component}.json"
         flags = [f"--{component}-listen=127.0.0.1:0", f"--ready-file={ready}", *self.flags(component)]
         process = self.start(f"{component}-svc", self.programs / f"{component}-svc", *flags, *arguments)
@@ -109,7 +110,7 @@ def answer(*arguments):
 
 
 def known(address, method, token, word):
-    """Whether a call has this result once the service has the keys. Until then it rejects their tokens."""
+    """Waits until a call's output contains the word. A service rejects tokens until it has fetched the keys."""
 
     def find():
         done = call(address, method, token)
@@ -146,7 +147,7 @@ def check_registry(report, installed, registry):
 
 def check_supervisor(report, installed, supervisor):
     runner, audience = installed.account("runner"), installed.audience()
-    # It attaches and does nothing else.
+    # The runner only attaches and executes nothing.
     listing = f"{SUPERVISOR}/ListSessions"
     problem = known(supervisor, listing, installed.token(runner, audience), "Code: PermissionDenied")
     report.check("the supervisor knows the runner's account, as a runner and no operator", problem)
@@ -174,7 +175,7 @@ def check_supervisor(report, installed, supervisor):
 
 
 def check_spawn(report, installed, supervisor):
-    """The supervisor asks the registry by its token, and the runner has attached by its own."""
+    """Checks that the supervisor calls the registry with its token, and that the runner has attached with its own."""
     operator = (installed.directory / "data" / "operator.token").read_text().strip()
 
     def ask(method, request):

@@ -1,5 +1,5 @@
-"""The four agent programs in restricted pods: each mode permits what it should, and nothing else. They are those of
-tests/agents/install, with the stand-in for their providers."""
+"""Checks the four agent programs in restricted pods: each mode permits what it should, and nothing else. The programs
+are those of tests/agents/install, with the stand-in for their providers."""
 
 import base64
 import concurrent.futures
@@ -18,12 +18,12 @@ MODELS = {
     "opencode": "standin/m1",
     "gemini": "gemini-2.5-flash",
 }
-# The volumes: claims for directories of the node, and where pods have them. The programs need a system.
+# The volumes: claims for directories of the node, and their mount points in pods. The programs need system directories.
 VOLUMES = {"programs": (PROGRAMS, PROGRAMS), "system": ("/usr", "/usr")}
 
 
 def hindrance():
-    """Why the programs cannot be run; empty if they can."""
+    """Returns why the programs cannot run, or an empty text."""
     missing = [name for name in MODELS if not (PROGRAMS / "bin" / name).exists()]
     return f"there is no {' and no '.join(missing)}; install them with: tests/agents/install" if missing else ""
 
@@ -95,7 +95,7 @@ def roles():
 
 
 def values():
-    """The values of a release with these programs and a workspace."""
+    """Returns the values of a release with these programs and a workspace."""
     workspace = {"name": "checkouts", "emptyDir": {"sizeLimit": "64Mi"}}
     mount = {"name": "checkouts", "mountPath": "/checkouts"}
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": True}} for name in VOLUMES]
@@ -113,14 +113,15 @@ def values():
             "env": [{"name": "PATH", "value": "/bin:/usr/local/bin:/usr/bin"}],
             "volumes": [workspace, yaml, *claims],
             "volumeMounts": [mount, {"name": "programs-yaml", "mountPath": "/etc/programs", "readOnly": True}, *mounts],
-            # Four programs at a time.
+            # Allows four programs to run at once.
             "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "4Gi"}},
         },
     }
 
 
 def try_program(name, execute, look):
-    """The problems of one program. `execute` runs the command line, `look` a shell among the programs."""
+    """Yields the problems of one program. `execute` runs the command line, and `look` runs a shell next to the
+    programs."""
 
     def run(role, paths, *session):
         script = "".join(f"echo {name} > {path}; " for path in paths)

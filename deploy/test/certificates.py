@@ -1,4 +1,4 @@
-"""Certificates as cert-manager puts them into Secrets: tls.crt, tls.key, and ca.crt, by which they are believed."""
+"""Certificates as cert-manager stores them in Secrets: tls.crt, tls.key, and ca.crt with the certificate authority."""
 
 import datetime
 import ipaddress
@@ -13,7 +13,7 @@ def _pem(certificate):
 
 
 def new_key():
-    """A key, and what its file holds: SEC 1, which is what cert-manager writes by default."""
+    """Returns a key and its file's content in SEC 1, which is cert-manager's default format."""
     key = ec.generate_private_key(ec.SECP256R1())
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
@@ -22,7 +22,7 @@ def new_key():
 
 
 class Authority:
-    """Issues certificates for an hour."""
+    """A certificate authority. Its certificates are valid for an hour."""
 
     def __init__(self, name):
         self.key, _ = new_key()
@@ -32,11 +32,11 @@ class Authority:
         self.pem = _pem(self.certificate)
 
     def secret(self, name):
-        """The data of a Secret for a Service of that name."""
+        """Returns the data of a Secret for a Service with that name."""
         return self._issue(x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 
     def client_secret(self, who):
-        """The data of a Secret for a client: its kind and name, as in service/supervisor."""
+        """Returns the data of a Secret for a client: its kind and name, as in service/supervisor."""
         return self._issue(x509.UniformResourceIdentifier(f"spiffe://example.org/troupe/{who}"))
 
     def _issue(self, *names):
@@ -54,6 +54,6 @@ class Authority:
             not_valid_before=now - datetime.timedelta(minutes=5),
             not_valid_after=now + datetime.timedelta(hours=1),
         )
-        # Critical where there is no other name.
+        # The extension is critical if the certificate contains no other name.
         critical = not list(subject) or isinstance(extension, x509.BasicConstraints)
         return builder.add_extension(extension, critical=critical).sign(self.key, hashes.SHA256())

@@ -1,4 +1,4 @@
-"""The chart, rendered by helm."""
+"""Renders the chart with helm."""
 
 import json
 import os
@@ -16,16 +16,17 @@ TOOLS = pathlib.Path(
 HELM = TOOLS / "bin" / "helm"
 KUBE_SCORE = TOOLS / "bin" / "kube-score"
 CHECKOV = TOOLS / "checkov" / "bin" / "checkov"
-# The minors that are supported: Chart.yaml has the first, the schemas of deploy/test/install have the last.
+# The supported minor versions. Chart.yaml has the first, and the schemas of deploy/test/install have the last.
 OLDEST, NEWEST = "1.30.0", "1.37.0"
 
 
 class Refused(Exception):
-    """Helm would not render; the text says why."""
+    """Helm did not render the chart. The text contains the reason."""
 
 
 def render(values=None, version=OLDEST, release="troupe", settings=(), options=()):
-    """The text that helm makes of the chart with a file of values, with `--set` of each setting, and with options of its own."""
+    """Returns the text that helm renders from the chart with a file of values, `--set` of each setting, and other
+    options."""
     command = [HELM, "template", release, CHART, "--namespace", "troupe", "--kube-version", version]
     command += ["--values", values] if values else []
     for setting in settings:
@@ -38,12 +39,12 @@ def render(values=None, version=OLDEST, release="troupe", settings=(), options=(
 
 
 def objects(text):
-    """The objects of a stream of YAML documents."""
+    """Returns the objects of a stream of YAML documents."""
     return [document for document in yaml.safe_load_all(text) if document]
 
 
 def thread_pods(objects):
-    """The pods that a render's Deployments of `troupe pods` have for threads, each with a name."""
+    """Yields the pods for threads that a render's Deployments of `troupe pods` create, each with a name."""
     for thing in objects:
         if thing["kind"] == "SandboxTemplate":
             pod = {"apiVersion": "v1", "kind": "Pod", **thing["spec"]["podTemplate"]}
@@ -52,7 +53,7 @@ def thread_pods(objects):
 
 
 def made_for_threads(objects, kind):
-    """What those Deployments create, of one kind."""
+    """Returns the objects of one kind that those Deployments create."""
     for thing in objects:
         if thing["kind"] == "ConfigMap" and "pod.json" in thing.get("data", {}):
             made = json.loads(thing["data"]["pod.json"])

@@ -1,6 +1,6 @@
-"""A cluster of one node, of the programs that any other has: API server, controllers, scheduler, container runtime, kubelet,
-proxy, DNS and what enforces network policies. Its processes, mounts and addresses are in namespaces, so nothing of it is left
-when the script ends, and nothing outside is reached.
+"""A cluster of one node, with the programs of any other cluster: API server, controllers, scheduler, container runtime,
+kubelet, proxy, DNS and an enforcer of network policies. Its processes, mounts and addresses are in separate namespaces,
+so nothing of it is left when the script ends, and it reaches nothing outside.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ PROGRAMS = (
     "agent-sandbox-controller",
 )
 PLUGINS = pathlib.Path("/usr/lib/cni")
-# The kernel's br_netfilter, by which policies apply to pods of the same node.
+# The setting of the kernel's br_netfilter. Without it, policies do not apply between pods of one node.
 POLICIES = pathlib.Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 NAME = "node"
 PODS = "10.91.0.0/24"
 DNS = "10.0.0.10"
 DOMAIN = "cluster.local"
 SOCKET = "/run/containerd/containerd.sock"
-# The program without any work that holds the namespaces of a pod.
+# The image of the program that holds the namespaces of a pod and does nothing else.
 SANDBOX = "localhost/sandbox:1"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
-# What the kubelet sets, without asking.
+# Kernel settings that the kubelet would change.
 KERNEL = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -56,7 +56,7 @@ SECONDS = 120
 
 
 def hindrance():
-    """Why a cluster cannot be here; empty if it can."""
+    """Returns why a cluster cannot run here, or an empty text."""
     absent = controlplane.missing() + [name for name in PROGRAMS if not (PLACE / name).exists()]
     absent += [name for name in ("runc", "nft", "ip", "iptables", "ipset", "buildah") if not shutil.which(name)]
     absent += [str(path) for path in (PLUGINS, POLICIES) if not path.exists()]
@@ -66,8 +66,8 @@ def hindrance():
 
 
 def enter():
-    """Starts the script again in namespaces of its own, as their first process: whatever it starts ends with it. Answers a
-    directory that goes with them."""
+    """Starts the script again as the first process of new namespaces, so that every process that it starts ends with
+    it. Returns a directory that is removed with them."""
     sandbox.enter("--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts")
     # Some programs use fixed paths below /run.
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
@@ -77,9 +77,9 @@ def enter():
 
 
 class Cluster(ControlPlane):
-    """Works from its start to its end. What it serves at is the node's address, which pods reach as well."""
+    """A running cluster. Its servers listen on the node's address, which pods can reach as well."""
 
-    # That of docs/kubernetes.md, and of the ports there the one for other addresses than the Service's.
+    # The address in docs/kubernetes.md, and its port for addresses other than the Service's.
     ADDRESS, PORT = "192.0.2.10", 6443
     ISSUER = f"https://kubernetes.default.svc.{DOMAIN}"
     # The node's name is not resolvable.
@@ -101,13 +101,13 @@ class Cluster(ControlPlane):
             raise
 
     def add_image(self, archive):
-        """Gives the node an image, by the name that it has in the archive."""
+        """Adds an image to the node, under the name that it has in the archive."""
         command = [PLACE / "ctr", f"--address={SOCKET}", "--namespace=k8s.io", "images", "import", archive]
         _run(*command, environment=self.environment)
 
     def add_volume(self, name, size, mode, directory=None):
-        """A volume of the default storage class with that access mode, in a directory of the node: a new one, or another view
-        of an existing one."""
+        """Creates a volume of the default storage class with that access mode, in a new directory of the node, or with
+        another mount of an existing directory."""
         path = self.directory / "volumes" / name
         path.mkdir(parents=True)
         if directory:
@@ -129,20 +129,20 @@ class Cluster(ControlPlane):
         self.apply("default", [volume])
 
     def await_node(self):
-        """Until pods can be scheduled."""
+        """Waits until pods can be scheduled."""
         self.kubectl("wait", "--for=create", f"node/{NAME}", f"--timeout={SECONDS}s")
         self.kubectl("wait", "--for=condition=Ready", f"node/{NAME}", f"--timeout={SECONDS}s")
         self._run("policies", f"--kubeconfig={self.kubeconfig}", f"--node={NAME}", f"--services={self.SERVICES}")
 
     def add_sandboxes(self):
-        """Sandboxes and claims of them, of agent-sandbox."""
+        """Adds the types of agent-sandbox, and starts its controller."""
         self.add_types(FOREIGN / "agent-sandbox")
         nowhere = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
         self._run("agent-sandbox-controller", "--extensions", "--enable-webhook=false", "--leader-elect=false", *nowhere)
 
     def end(self):
         super().end()
-        # Processes end with their namespace, but the groups of pods would outlive them.
+        # Processes end with their namespace, but the control groups of pods would remain.
         groups = [group for hierarchy in _hierarchies() for group in hierarchy.glob(f"{self.cgroups}/**/")]
         for group in sorted(groups, reverse=True):
             until(f"{group} is empty", functools.partial(_remove, group))
@@ -170,7 +170,7 @@ class Cluster(ControlPlane):
                     },
                     "provisioner": "kubernetes.io/no-provisioner",
                     "volumeBindingMode": "WaitForFirstConsumer",
-                    # Permits the request of a larger volume, which no provisioner fulfils.
+                    # Permits requests for a larger volume, which no provisioner fulfils.
                     "allowVolumeExpansion": True,
                 }
             ],
@@ -212,7 +212,7 @@ address = "{SOCKET}"
 sandbox = "{SANDBOX}"
 
 [plugins.'io.containerd.cri.v1.runtime']
-# No process may be less likely to be killed than the process that started the test.
+# No process can have a lower OOM score than the process that started the test.
 restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
@@ -242,12 +242,12 @@ conf_dir = "{plugins}"
             "failCgroupV1": False,
             "failSwapOn": False,
             "oomScoreAdj": 0,
-            # A full disk is not what is tried.
+            # A full disk must not affect the test.
             "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "50Mi"},
             "imageGCHighThresholdPercent": 100,
             "podLogsDir": str(self.directory / "logs"),
             "volumePluginDir": str(self.directory / "plugins"),
-            # How soon a changed Secret or ConfigMap is there: a minute by default.
+            # The delay until a changed Secret or ConfigMap is visible in pods. The default is a minute.
             "syncFrequency": "2s",
         }
         self._make_cgroups()
@@ -271,13 +271,13 @@ conf_dir = "{plugins}"
             "clusterCIDR": PODS,
             "hostnameOverride": NAME,
             "oomScoreAdj": 0,
-            # These are the whole machine's.
+            # These settings would apply to the whole machine.
             "conntrack": {"maxPerCore": 0, "min": 0},
         }
         self._run("kube-proxy", f"--config={self._config('kube-proxy', proxy)}")
 
     def _start_dns(self):
-        """Pods find it at the address of a Service, as they do elsewhere."""
+        """Starts the DNS. Pods reach it at the address of a Service, as in other clusters."""
         corefile = self.directory / "Corefile"
         corefile.write_text(
             f""".:53 {{
@@ -317,18 +317,19 @@ conf_dir = "{plugins}"
         return file
 
     def _make_cgroups(self):
-        """The group below which those of pods are, of each controller."""
+        """Creates the parent control group of all pods, in each hierarchy."""
         for hierarchy in _hierarchies():
             group = hierarchy / self.cgroups
             group.mkdir()
-            # Of the first version: without them nothing can be in it.
+            # Control groups of version 1 cannot contain processes without these settings.
             for name in ("cpuset.cpus", "cpuset.mems"):
                 if (group / "cgroup.clone_children").exists() and (group / name).exists():
                     (group / name).write_text((hierarchy / name).read_text())
 
 
 def _hierarchies():
-    """The roots of the control groups: one, or of their first version one for each set of controllers."""
+    """Returns the roots of the control groups: one with version 2, and one for each set of controllers with version
+    1."""
     places = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else CGROUPS.iterdir()
     return [place for place in places if (place / "cgroup.procs").exists() and not place.is_symlink()]
 
@@ -346,7 +347,7 @@ def _remove(group):
 
 
 def _make_network(address):
-    """A network in which the node is alone with its pods."""
+    """Creates a network that contains only the node and its pods."""
     for command in (
         ("ip", "link", "add", "node", "type", "bridge"),
         ("ip", "address", "add", f"{address}/24", "dev", "node"),
@@ -359,7 +360,8 @@ def _make_network(address):
 
 
 def _keep_kernel(directory):
-    """The kubelet finds the kernel as it wants it, so it does not change it for the whole machine."""
+    """Gives the kernel settings the values that the kubelet expects, so that it does not change them for the whole
+    machine."""
     for number, (name, value) in enumerate(KERNEL.items()):
         setting = directory / f"kernel-{number}"
         setting.write_text(f"{value}\n")

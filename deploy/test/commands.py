@@ -1,4 +1,4 @@
-"""Tools that say by their status whether something is wrong, and by their output what."""
+"""Runs tools that report problems by their exit status and their output."""
 
 import pathlib
 import re
@@ -6,12 +6,12 @@ import subprocess
 import sys
 import tempfile
 
-# In the environment of deploy/test/install, which runs this script.
+# Tools are found in the environment of deploy/test/install, which also runs this script.
 VALIDATE = pathlib.Path(sys.executable).parent / "kubernetes-validate"
 
 
 def output_of(command):
-    """What a command said, if it failed."""
+    """Yields the output of a command, if it failed."""
     done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout + done.stderr if done.returncode != 0 else ""
 
@@ -24,7 +24,7 @@ def schema_problems(text, version):
 
 
 def unknown_flags(programs, command, arguments):
-    """Flags that a command does not have. Arguments after `--program` belong to another program."""
+    """Yields flags that a command does not have. Arguments after `--program` belong to another program."""
     program = programs / pathlib.Path(command[0]).name
     known = subprocess.run([program, *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
     for argument in arguments:

@@ -1,5 +1,5 @@
-"""An API server with its database, and kubectl as its administrator. There are no nodes and no controllers:
-admitted objects are stored and have no effect. cluster_node.py has a cluster with both.
+"""An API server with its database, and kubectl as its administrator. There are no nodes and no controllers, so admitted
+objects are stored and have no effect. cluster_node.py has a cluster with both.
 """
 
 import json
@@ -16,25 +16,25 @@ from processes import Failed, until
 
 PLACE = chart.TOOLS / "kubernetes"
 CRDS = PLACE / "crds"
-# The types of other projects, with a directory for each.
+# The types of other projects, in a directory for each project.
 FOREIGN = PLACE / "foreign"
 START_SECONDS = 180
 TOKEN = "administrator"
 
 
 def missing():
-    """The programs that are not installed."""
+    """Returns the programs that are not installed."""
     return [name for name in ("etcd", "kube-apiserver", "kubectl", "crds/version") if not (PLACE / name).exists()]
 
 
 class ApiServer:
-    """An API server that kubectl reaches in this environment, as its administrator."""
+    """An API server, with kubectl as its administrator in this environment."""
 
     def __init__(self, environment):
         self.environment = environment
 
     def kubectl(self, *arguments, given=None):
-        """The output of kubectl. `given` is its standard input. A warning is a failure."""
+        """Returns the output of kubectl. `given` is its standard input. A warning counts as a failure."""
         command = [PLACE / "kubectl", "--warnings-as-errors", *arguments]
         done = subprocess.run(command, input=given, capture_output=True, text=True, env=self.environment)
         if done.returncode != 0:
@@ -42,28 +42,29 @@ class ApiServer:
         return done.stdout
 
     def apply(self, namespace, objects):
-        """Applies objects. Returns them as they are stored, in their order."""
+        """Applies objects. Returns their stored form, in the same order."""
         options = ("--server-side", "--validate=strict", f"--namespace={namespace}", "--filename=-", "--output=json")
         stored = json.loads(self.kubectl("apply", *options, given=yaml.safe_dump_all(objects)))
         return stored["items"] if stored["kind"] == "List" else [stored]
 
     def add_namespace(self, name):
-        """A namespace whose pods have to be restricted, with the account that a controller would make in it."""
+        """Creates a namespace that admits only restricted pods, with the account that a controller would create in
+        it."""
         labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         self.apply(name, [namespace, account])
 
     def add_types(self, project):
-        """Gives the API server the types in a directory. Returns their groups."""
+        """Adds the types in a directory. Returns their groups."""
         definitions = [one for types in sorted(project.glob("*.yaml")) for one in yaml.safe_load_all(types.read_text())]
         for definition in definitions:
             self.add_type(definition)
         return {definition["spec"]["group"] for definition in definitions}
 
     def add_type(self, definition):
-        """Gives the API server a type, and waits until it is served."""
-        # Other versions would be converted by a program of the project.
+        """Adds a type, and waits until it is served."""
+        # A program of the project would have to convert other versions.
         definition["spec"].pop("conversion", None)
         definition.pop("status", None)
         self.apply("default", [definition])
@@ -77,22 +78,23 @@ class ApiServer:
         return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
     def token(self, namespace, account, audience=None):
-        """A token of a ServiceAccount as the kubelet would project it; without an audience it is for the API server."""
+        """Creates a token of a ServiceAccount, as the kubelet would project it. Without an audience it is for the API
+        server."""
         audiences = [f"--audience={audience}"] if audience else []
         created = self.kubectl("create", "token", account, f"--namespace={namespace}", "--duration=10m", *audiences)
         return created.strip()
 
 
 class ControlPlane(ApiServer):
-    """Serves from its start to its end, with everything in one directory."""
+    """A running API server with its database. All of its files are in one directory."""
 
-    # Where it listens.
+    # The address on which it listens.
     ADDRESS = "127.0.0.1"
-    # 0: any.
+    # 0: any free port.
     PORT = 0
     SERVICES = "10.0.0.0/24"
     ISSUER = "https://kubernetes.default.svc"
-    # It does not publish its address and looks for no node.
+    # It does not publish its address and expects no nodes.
     FLAGS = ("--endpoint-reconciler-type=none",)
 
     def __init__(self, directory):
@@ -121,11 +123,11 @@ class ControlPlane(ApiServer):
         self.end()
 
     def last_words(self):
-        """The end of each program's log."""
+        """Returns the end of each program's log."""
         return "\n".join(f"{path.stem}:\n{path.read_text()[-800:]}" for path in sorted(self.directory.glob("*.log")))
 
     def end(self):
-        """Nothing of it is kept, so nothing is waited for."""
+        """Kills the servers immediately, because none of their data is kept."""
         for server in self.servers:
             server.kill()
             server.wait()
@@ -136,7 +138,7 @@ class ControlPlane(ApiServer):
             f"--data-dir={self.directory / 'etcd'}",
             f"--listen-client-urls=unix://{self.directory / 'etcd.sock'}",
             f"--listen-peer-urls=unix://{self.directory / 'peer.sock'}",
-            # Required, but unused.
+            # Required, but not used.
             "--advertise-client-urls=http://127.0.0.1:2379",
             "--unsafe-no-fsync",
         )
@@ -148,7 +150,7 @@ class ControlPlane(ApiServer):
         self.account_key = self.directory / "accounts.key"
         self.account_key.write_text(certificates.new_key()[1])
         tokens.write_text(f'{TOKEN},admin,admin,"system:masters"\n')
-        # Admission is as it is by default: Pod Security and service accounts are on.
+        # Admission has its default plugins, including Pod Security and service accounts.
         self._run(
             "kube-apiserver",
             f"--etcd-servers=unix://{self.directory / 'etcd.sock'}",
@@ -184,7 +186,7 @@ class ControlPlane(ApiServer):
             )
 
     def _await_ready(self):
-        """Until it has made the roles and the namespaces of its own."""
+        """Waits until the API server has created its default roles and namespaces."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:

@@ -1,6 +1,7 @@
-"""Faults that a schema lets pass, each put into a render to see that semantics.py does not.
+"""Faults that a schema does not detect. Each is planted into a render, in which semantics.py must find it.
 
-A fault is a function of the objects by kind and name; its docstring has words of the problem that it must cause.
+A fault is a function that changes objects, which it finds by kind and name. Its docstring is a part of the text of the
+problem that it must cause.
 """
 
 

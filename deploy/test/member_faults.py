@@ -1,4 +1,4 @@
-"""Faults of several supervisors over one database, planted into values/several-supervisors.yaml as those of faults.py."""
+"""Faults of several supervisors over one database, planted into values/several-supervisors.yaml as in faults.py."""
 
 from faults import pod
 

@@ -7,7 +7,7 @@ SECONDS = 60
 
 
 class Failed(Exception):
-    """Something did not happen in its time, a command did not succeed, or a call was refused; the text says what."""
+    """A result did not arrive in time, a command failed, or a call was rejected. The text describes it."""
 
 
 def until(what, find):
@@ -21,7 +21,7 @@ def until(what, find):
 
 
 class Process:
-    """A program that runs in the directory, where what it writes lies too."""
+    """A program that runs in the directory, which also contains its output."""
 
     def __init__(self, name, command, directory, environment):
         self.name = name
@@ -36,7 +36,7 @@ class Process:
             raise Failed(f"{self.name} ended:\n{self.log.read_text()}")
 
     def stop(self):
-        """The problem if it does not end by itself."""
+        """Returns the problem if the program does not end by itself."""
         self.process.terminate()
         try:
             status = self.process.wait(timeout=20)

@@ -1,4 +1,4 @@
-"""One line for each check, and `N passed, N failed` at the end, as tests/smoke has it."""
+"""Prints one line for each check, and `N passed, N failed` at the end, like tests/smoke."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ class Report:
         self.failed = 0
 
     def check(self, name, problems):
-        """Passes if there are no problems: a list of texts, or one text."""
+        """Records a check, which passes if there are no problems. `problems` is a list of texts, or one text."""
         problems = [problem for problem in ([problems] if isinstance(problems, str) else problems) if problem]
         if problems:
             self.failed += 1
@@ -24,8 +24,8 @@ class Report:
         return not problems
 
     def tell(self, story, *failures):
-        """Runs a story's STEPS, whose docstrings are what they check: each yields its problems, or raises one of `failures`.
-        Most steps need the earlier ones, so the first failure ends the story."""
+        """Runs the STEPS of a story. Each step's docstring is the name of its check. A step yields its problems, or
+        raises one of `failures`. Most steps need the earlier ones, so the first failure ends the story."""
         for step in story.STEPS:
             try:
                 problems = list(step(story) or [])
@@ -35,12 +35,12 @@ class Report:
                 return
 
     def not_checked(self, why):
-        """Something could not be looked at. A failure where nothing may be left out."""
+        """Reports a check that could not run. This is a failure if every check must run."""
         print(f"not checked: {why}")
         if os.environ.get("TROUPE_CI_STRICT") == "1":
             self.failed += 1
 
     def summary(self):
-        """Prints the last line; the status for sys.exit. A run without a single check has not passed."""
+        """Prints the last line. Returns the status for sys.exit. A run without a check counts as failed."""
         print(f"{self.passed} passed, {self.failed} failed")
         return 0 if self.failed == 0 and self.passed > 0 else 1

@@ -1,4 +1,4 @@
-"""Namespaces for a whole test, and what it has in them: mounts, and the files of images."""
+"""Namespaces for a whole test, and their content: mounts, and the files of images."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 0x1
 
 
 def hindrance():
-    """Why there can be no namespaces here; empty if there can."""
+    """Returns why namespaces cannot be created here, or an empty text."""
     if os.geteuid() != 0:
         return "it takes root to have other users and mounts"
     done = subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True, text=True)
@@ -21,8 +21,8 @@ def hindrance():
 
 
 def enter(*flags):
-    """Starts the script again with its own mounts and network, which are removed when it ends. `flags` are further flags of
-    unshare."""
+    """Starts the script again with its own mounts and network, which are removed when it ends. `flags` are further
+    flags of unshare."""
     if os.environ.pop(_ENTERED, None) is None:
         os.environ[_ENTERED] = "yes"
         own = ("--mount", "--net", "--propagation", "private", *flags)
@@ -36,15 +36,15 @@ def mount(*arguments):
 
 
 def show(directory, place):
-    """Makes a directory readable at another, new place."""
+    """Makes a directory readable at another path, which is created."""
     place.mkdir()
     mount("--bind", directory, place)
     mount("-o", "remount,bind,ro", place)
 
 
 def make_image(directory, programs):
-    """Copies programs of this machine, with their libraries, into the directory of an image. `programs` has the paths in
-    it."""
+    """Copies programs of this machine, with their libraries, into the directory of an image. `programs` maps paths in
+    the image to local paths."""
     files = dict(programs)
     for program in programs.values():
         linked = subprocess.run(["ldd", program], capture_output=True, text=True)

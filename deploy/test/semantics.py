@@ -1,4 +1,4 @@
-"""Checks that no other tool makes: the objects of a render fit each other and keep our promises.
+"""Checks that no other tool performs: whether the objects of a render are consistent and as documented.
 
 Each function whose name begins with `check_` takes a Manifests and yields problems. `problems` runs all of them.
 """
@@ -11,7 +11,7 @@ import chart
 
 SERVICE_DRAIN_SECONDS = 10  # the services' own deadline; docs/restarts.md
 SLACK_SECONDS = 5
-# Addresses inside of a network or of a node, by the block that contains them.
+# Addresses within a network or a node, by the block that contains them.
 INSIDE = {
     "0.0.0.0/0": ("10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"),
     "::/0": ("fc00::/7", "fe80::/10"),
@@ -21,11 +21,11 @@ WORKLOADS = ("Deployment", "StatefulSet")
 
 
 class Manifests:
-    """Objects, and how they are found."""
+    """Objects of a render, with functions to find them."""
 
     def __init__(self, objects, external=()):
         self.objects = objects
-        # Names of ConfigMaps and Secrets that the render takes for granted.
+        # Names of ConfigMaps and Secrets that the render expects to exist.
         self.external = set(external)
 
     def of(self, *kinds):
@@ -38,7 +38,7 @@ class Manifests:
         return [Workload(thing) for thing in self.of(*WORKLOADS)]
 
     def selected(self, labels):
-        """The workloads whose pods have all of these labels; an empty selector selects all."""
+        """Returns the workloads whose pods have all of these labels. An empty selector selects all."""
         return [workload for workload in self.workloads() if labels.items() <= workload.labels.items()]
 
 
@@ -50,7 +50,7 @@ class Workload:
         self.kind = thing["kind"]
         self.name = thing["metadata"]["name"]
         self.spec = thing["spec"]
-        # Without a number, an autoscaler makes several.
+        # Without a number, an autoscaler creates several.
         self.replicas = self.spec.get("replicas", 2)
         self.labels = self.spec["template"]["metadata"]["labels"]
         self.pod = self.spec["template"]["spec"]
@@ -59,7 +59,7 @@ class Workload:
         self.claims = [claim["metadata"]["name"] for claim in self.spec.get("volumeClaimTemplates", [])]
 
     def ports(self):
-        """Name and number of each port of the pod."""
+        """Returns the name and number of each port of the pod."""
         return {port["name"]: port["containerPort"] for one in self.containers for port in one.get("ports", [])}
 
     def arguments(self):
@@ -67,7 +67,7 @@ class Workload:
 
 
 def problems(manifests):
-    """All problems, each with the check that found it."""
+    """Yields all problems, each with the check that found it."""
     checks = [(name, check) for name, check in globals().items() if name.startswith("check_")]
     return [f"{name[6:]}: {problem}" for name, check in checks for problem in check(manifests)]
 
@@ -77,7 +77,7 @@ def name_of(thing):
 
 
 def selector_of(thing):
-    """The labels by which a Service, a budget or a policy selects pods."""
+    """Yields problems of the labels by which Services, budgets and policies select pods."""
     spec = thing["spec"]
     match thing["kind"]:
         case "Service":
@@ -89,7 +89,8 @@ def selector_of(thing):
 
 
 def check_numbers(manifests):
-    """Helm knows numbers of values as floats, and writes large ones as 1e+06, which no program takes."""
+    """Yields numbers in exponential notation. Helm parses numbers of values as floats and writes large ones as 1e+06,
+    which programs do not accept."""
     for workload in manifests.workloads():
         for argument in workload.arguments():
             if re.search(r"=[0-9.]+e\+[0-9]+$", argument):
@@ -107,7 +108,7 @@ def check_selectors(manifests):
     for thing in manifests.of("Service", "PodDisruptionBudget", "NetworkPolicy"):
         wanted = selector_of(thing)
         labels = [pod["metadata"]["labels"] for pod in chart.thread_pods(manifests.objects)]
-        # Neither a Job nor the pods of threads have a selector of their own.
+        # Neither a Job nor the pods of threads have a selector.
         if wanted.get("app.kubernetes.io/component") == "maintenance" or any(wanted.items() <= of.items() for of in labels):
             continue
         found = {workload.labels["app.kubernetes.io/component"] for workload in manifests.selected(wanted)}
@@ -137,7 +138,7 @@ def check_volumes(manifests):
 
 
 def references(workload):
-    """The ConfigMaps and Secrets that a pod needs: kind and name."""
+    """Returns the ConfigMaps and Secrets that a pod needs: kind and name."""
     for volume in workload.pod.get("volumes", []):
         if secret := volume.get("secret"):
             yield "Secret", secret["secretName"]
@@ -187,7 +188,8 @@ def check_budgets(manifests):
 
 
 def check_monitors(manifests):
-    """Prometheus reads each pod once, and is let in; where it reads one, it reads all."""
+    """Yields pods that Prometheus does not scrape exactly once, or cannot reach. If it scrapes one pod of a render, it
+    must scrape all."""
     read = []
     for monitor in manifests.of("PodMonitor", "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"]
@@ -217,12 +219,12 @@ def check_monitors(manifests):
                     yield f"the policy of {name} keeps Prometheus out"
 
 
-# The volumes with what authenticates a runner.
+# The volumes with credentials of a runner.
 RUNNER_CREDENTIALS = {"tokens", "client", "identity"}
 
 
 def check_security(manifests):
-    """What checkov and the restricted profile of the API server do not ask for."""
+    """Yields problems that checkov and the restricted profile of the API server do not detect."""
     for workload in manifests.workloads():
         if workload.pod.get("enableServiceLinks") is not False:
             yield f"{name_of(workload.thing)}: a Service called troupe-… would become TROUPE_* variables, which are settings"
@@ -233,7 +235,7 @@ def check_security(manifests):
 
 
 def check_writer(manifests):
-    """SQLite: one process at one volume, also while pods are replaced."""
+    """Yields problems of SQLite: only one process may use a volume, also while pods are replaced."""
     for workload in manifests.workloads():
         if workload.kind != "StatefulSet":
             continue
@@ -249,12 +251,13 @@ def check_writer(manifests):
             yield f"{name_of(workload.thing)}: {workload.spec['serviceName']} leads to other pods"
 
 
-# What a pod of several supervisors is called, and where the others reach it.
+# The variables with the name of a supervisor's pod, and the address at which other supervisors reach it.
 FIELDS = {"TROUPE_MEMBER_NAME": "metadata.name", "POD_IP": "status.podIP"}
 
 
 def check_members(manifests):
-    """PostgreSQL: several supervisors, each of which has its own name and address, and whose pods are replaceable."""
+    """Yields problems of several supervisors over PostgreSQL: each needs its own name and address, and must be
+    replaceable."""
     for workload in manifests.workloads():
         if "supervisor-svc" not in str(workload.main["command"]) or workload.kind == "StatefulSet":
             continue
@@ -277,7 +280,7 @@ def check_members(manifests):
                 yield f"{where}: its pods look for their addresses in the certificates of each other"
         if not re.fullmatch(rf"{scheme}://(\$\(POD_IP\)|\[\$\(POD_IP\)\]):{port}", address):
             yield f"{where}: the others do not reach it at {address!r}"
-        # Kubernetes replaces only variables that are defined before.
+        # Kubernetes replaces only variables that are defined earlier.
         elif "POD_IP" in names and names.index("POD_IP") > names.index("TROUPE_CLUSTER_ADDRESS"):
             yield f"{where}: the others do not reach it, POD_IP is defined after its use"
         if (rollout := workload.spec.get("strategy", {}).get("rollingUpdate", {})) != {"maxSurge": 1, "maxUnavailable": 0}:
@@ -296,11 +299,11 @@ def check_members(manifests):
 
 
 def calls(manifests):
-    """The calls between workloads, by the URLs among flags: caller, URL, and the Service, if any. A name with dots is
-    external."""
+    """Yields the calls between workloads, from the URLs in flags: caller, URL, and the Service, if any. A name with
+    dots is external."""
     for workload in manifests.workloads():
         flags = [argument.partition("=") for argument in workload.arguments()]
-        # The browser's URL of the console is not called.
+        # No workload calls the browser's URL of the console.
         for value in (value for flag, _, value in flags if flag != "--public-url"):
             url = urllib.parse.urlsplit(value)
             if url.scheme in ("http", "https") and url.hostname and "." not in url.hostname:
@@ -308,7 +311,7 @@ def calls(manifests):
 
 
 def secret_files(workload):
-    """The files of Secrets of which the main container names the keys: path, Secret and key."""
+    """Returns the files of Secrets whose keys the main container names: path, Secret and key."""
     secrets = {one["name"]: one["secret"] for one in workload.pod.get("volumes", []) if "secret" in one}
     for mount in workload.main.get("volumeMounts", []):
         if secret := secrets.get(mount["name"]):
@@ -317,7 +320,7 @@ def secret_files(workload):
 
 
 def projected(workload):
-    """What the main container has of projected volumes: the directory, and the source."""
+    """Yields the projected volumes of the main container: the directory, and the source."""
     volumes = {one["name"]: one["projected"] for one in workload.pod.get("volumes", []) if "projected" in one}
     for mount in workload.main.get("volumeMounts", []):
         for source in volumes.get(mount["name"], {}).get("sources", []):
@@ -325,14 +328,15 @@ def projected(workload):
 
 
 def account_tokens(workload):
-    """The tokens of its ServiceAccount: path and audience. The audience of a token for the API server is None."""
+    """Yields the tokens of the workload's ServiceAccount: path and audience. The audience of a token for the API server
+    is None."""
     for directory, source in projected(workload):
         if token := source.get("serviceAccountToken"):
             yield f"{directory}/{token['path']}", token.get("audience")
 
 
 def projected_files(workload):
-    """The files of projected volumes that are named one by one."""
+    """Yields the files of projected volumes that are listed one by one."""
     yield from (path for path, _ in account_tokens(workload))
     for directory, source in projected(workload):
         for kind in ("configMap", "secret"):
@@ -340,7 +344,7 @@ def projected_files(workload):
 
 
 def named_files(workload):
-    """The files that flags name: flag and path."""
+    """Yields the files in flags: flag and path."""
     for argument in workload.arguments():
         flag, _, value = argument.partition("=")
         # The launcher creates its socket.
@@ -357,7 +361,8 @@ def check_files(manifests):
 
 
 def check_identities(manifests):
-    """A caller presents a certificate that the service checks, the token of its account, or a token of the service."""
+    """Yields callers without valid credentials: a certificate that the service checks, the token of their account, or a
+    token of the service."""
     for caller, _, service in calls(manifests):
         called = manifests.selected(selector_of(service)) if service else []
         if not called:
@@ -391,7 +396,8 @@ def check_identities(manifests):
 
 
 def check_callers(manifests):
-    """The A2A port has the token of each caller next to its configuration, or the authority of the caller's certificate."""
+    """Yields callers of the A2A port without a credential: their token next to the configuration, or the authority of
+    their certificate."""
     for workload in manifests.workloads():
         path = dict(named_files(workload)).get("--a2a-config", "")
         there = set(projected_files(workload))
@@ -405,7 +411,7 @@ def check_callers(manifests):
 
 
 def check_accounts(manifests):
-    """A token for the API server is there for the keys alone, and no account is two."""
+    """Yields tokens for the API server without a use, and accounts that two components share."""
     known = [workload for workload in manifests.workloads() if list(account_tokens(workload))]
     component = "app.kubernetes.io/component"
     accounts = [account for account, _ in {(workload.pod["serviceAccountName"], workload.labels[component]) for workload in known}]
@@ -429,7 +435,7 @@ def check_addresses(manifests):
 
 
 def check_ingresses(manifests):
-    """Browsers reach the console with TLS, under the URL that it knows, past the policies."""
+    """Yields problems of browsers' access to the console: TLS, the URL that it accepts, and the policies."""
     for ingress in manifests.of("Ingress"):
         where = name_of(ingress)
         covered = {host for tls in ingress["spec"].get("tls", []) if tls.get("secretName") for host in tls["hosts"]}
@@ -453,7 +459,7 @@ def check_ingresses(manifests):
 
 
 def lets(rules, direction, labels, port):
-    """Whether one of the rules has a peer with these labels and this port."""
+    """Returns whether one of the rules contains a peer with these labels and this port."""
     for rule in rules:
         peers = [peer.get("podSelector", {}).get("matchLabels") for peer in rule.get(direction, [])]
         ports = [one["port"] for one in rule.get("ports", [])]
@@ -463,7 +469,7 @@ def lets(rules, direction, labels, port):
 
 
 def check_network(manifests):
-    """With policies, each pod has one, and those let through what calls whom, and names."""
+    """Yields pods without a policy, and calls and name resolution that the policies do not permit."""
     policies = {}
     for policy in manifests.of("NetworkPolicy"):
         for workload in manifests.selected(policy["spec"]["podSelector"]["matchLabels"]):
@@ -498,7 +504,8 @@ def check_network(manifests):
 
 
 def check_egress(manifests):
-    """No egress rule permits all addresses: a rule names its peers, and a rule for external addresses excludes internal ones."""
+    """Yields egress rules that permit all addresses. A rule must name its peers, and a rule for external addresses must
+    exclude internal ones."""
     for policy in manifests.of("NetworkPolicy"):
         for rule in policy["spec"].get("egress", []):
             if not rule.get("to"):

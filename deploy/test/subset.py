@@ -1,9 +1,9 @@
-"""Whether what was written is there after something has read it, understood it and written it again."""
+"""Checks whether a written document is still complete after a program has parsed it and written it again."""
 
 
 def lost(written, kept, path=""):
-    """What of a document is missing or different in another, which may have more: defaults, and items at the end of lists.
-    Numbers and texts are one, as in quantities."""
+    """Yields the parts of a document that are missing or different in another document. The other may contain more:
+    defaults, and items at the end of lists. Numbers and equal texts count as equal, as in quantities."""
     if isinstance(written, dict) and isinstance(kept, dict):
         for key, value in written.items():
             if key in kept:

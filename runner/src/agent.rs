@@ -1,5 +1,5 @@
-//! The interface between the runner and every kind of agent program. A kind translates and makes no decisions about
-//! threads.
+//! The interface between the runner and every kind of agent program. A kind translates between the runner and a
+//! program's protocol. It makes no decisions about threads.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::{
     usage::Tokens,
 };
 
-/// Maximum length of a file's name and of a media type, in characters.
+/// Maximum length of a file name and of a media type, in characters.
 const MAX_FILE_NAME_CHARS: usize = 200;
 /// Maximum length of a failure text, in bytes. Programs do not bound it.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
@@ -33,40 +33,40 @@ const MAX_FAILURE_BYTES: usize = 16 * 1024;
 /// Maximum length of a result in an event, in bytes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
-/// A kind of agent program: how to start one.
+/// A kind of agent program, which starts the programs of that kind.
 #[tonic::async_trait]
 pub(crate) trait AgentKind: Send + Sync {
-    /// Returns its name and the restrictions that it can enforce.
+    /// Returns the name of the kind and the restrictions that its programs can enforce.
     fn describe(&self) -> RunnerKind;
 
-    /// Returns whether its programs need descriptions of the supervisor's tools.
+    /// Returns whether programs of this kind need descriptions of the supervisor's tools.
     fn offers_tools(&self) -> bool {
         true
     }
 
-    /// Returns whether its programs write whole lines and do not say where a message ends.
+    /// Returns whether programs of this kind write whole lines and do not report where a message ends.
     fn writes_lines(&self) -> bool {
         false
     }
 
-    /// Starts a program for a thread, with that model or its own default. It runs until it is stopped or ends by itself.
-    /// Dropping it kills the program.
+    /// Starts a program for a thread. `model` of `None` selects the program's default. The program runs until it is
+    /// stopped or ends by itself. Dropping the agent kills the program.
     async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
-/// A program that executes one thread. It processes its orders one after another and never blocks the runner.
+/// A program that executes one thread. It processes orders one after another and never blocks the runner.
 #[tonic::async_trait]
 pub(crate) trait Agent: Send {
-    /// Gives the program an order.
+    /// Sends an order to the program.
     fn give(&mut self, order: Order) -> Result<(), InputError>;
 
-    /// Interrupts a program by a signal, because it did not react to [`Order::Interrupt`].
+    /// Interrupts the program with a signal, because it did not react to [`Order::Interrupt`].
     fn signal(&mut self);
 
-    /// Returns the program's next event. Cancel safe. After `Exited`, the agent is not used any more.
+    /// Returns the program's next event. Cancel safe. Must not be called after `Exited`.
     async fn next_event(&mut self) -> AgentEvent;
 
-    /// Ends the program and everything that it started.
+    /// Stops the program and everything that it started.
     async fn stop(self: Box<Self>, order: StopOrder) -> Stopped;
 }
 
@@ -75,22 +75,22 @@ pub(crate) trait Agent: Send {
 pub(crate) enum Order {
     /// Begin a turn.
     Turn(PreparedTurn),
-    /// Accept more input within the turn, and confirm it: [`AgentEvent::InputTaken`].
+    /// Accept more input within the turn. The program confirms it with [`AgentEvent::InputTaken`].
     Input { number: u32, input: Input },
-    /// The answer to a tool call.
+    /// Receive the answer to a tool call.
     ToolAnswered { id: String, answer: ToolAnswer },
-    /// The answer to a permission request: [`AgentEvent::ToolAsked`].
+    /// Receive the decision on a permission request: [`AgentEvent::ToolAsked`].
     Permitted {
         id: String,
         verdict: Result<(), ToolFailure>,
     },
-    /// Explain to the model, within the turn, why a call was refused that the program answered itself.
+    /// Tell the model, within the turn, why the program refused a call: [`AgentEvent::UnofferedCall`].
     Explain(String),
     /// End the turn.
     Interrupt,
 }
 
-/// The parameters for which a program is started.
+/// The parameters for starting a program.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct LaunchSpec {
@@ -104,22 +104,22 @@ pub(crate) struct LaunchSpec {
     /// The thread's own token, for programs that can only receive the supervisor's tools from an MCP server. `None`:
     /// the thread has no token.
     pub(crate) token: Option<Secret>,
-    /// Where such a server reaches the supervisor, as a URL.
+    /// The supervisor's URL for that MCP server.
     pub(crate) supervisor_url: String,
-    /// The authorities that such a server believes, instead of the public ones.
+    /// The file with the certificate authorities that the MCP server trusts instead of the public ones.
     pub(crate) supervisor_authorities: Option<PathBuf>,
     /// The supervisor's tools that the thread is offered. Programs that already know them do not receive the
     /// descriptions.
     pub(crate) offered: Vec<ToolDescription>,
-    /// Where the agent works; `None`: in its scratch directory.
+    /// The agent's working directory. `None`: its scratch directory.
     pub(crate) working_directory: Option<PathBuf>,
     /// The only directory in which the program may write, in PLANNING mode. `None`: its sandbox alone decides.
     pub(crate) docs_directory: Option<PathBuf>,
-    /// A directory of the attempt's own; it exists.
+    /// The attempt's own directory for temporary files. It exists.
     pub(crate) scratch: PathBuf,
     /// A directory of the thread for files that later attempts of its program need. It may not exist yet.
     pub(crate) state: PathBuf,
-    /// Whether a program had turns of the thread before, whose conversation the next one is to continue.
+    /// Whether the thread had earlier turns. If so, the new program continues their conversation.
     pub(crate) had_turns: bool,
     /// Directories that are hidden from agents, except for the agent's own paths.
     pub(crate) hidden: Vec<PathBuf>,
@@ -128,7 +128,7 @@ pub(crate) struct LaunchSpec {
 }
 
 impl LaunchSpec {
-    /// Returns the parameters of a test's thread.
+    /// Returns the launch parameters of a thread in a test.
     #[cfg(test)]
     pub(crate) fn of_test(resolved: ResolvedSpawn) -> Self {
         Self {
@@ -142,27 +142,27 @@ impl LaunchSpec {
         }
     }
 
-    /// Where the agent and its tools work.
+    /// Returns the directory in which the agent and its tools work.
     pub(crate) fn directory(&self) -> &Path {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
 
     /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
-    /// address applies. That is also the case if the operator replaced the role's model with the program's default:
+    /// address applies. This is also the case if the operator replaced the role's model with the program's default:
     /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
     pub(crate) fn endpoint(&self, model: Option<&str>) -> Option<&str> {
         let is_replaced = model.is_none() && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
     }
 
-    /// Returns the gap to report for an endpoint that the program does not use. `None`: it does, or the role names
-    /// none.
+    /// Returns the gap to report for an endpoint that the program does not use. `None`: the program uses the endpoint,
+    /// or the role has none.
     pub(crate) fn gap_of_endpoint(&self, is_used: bool) -> Option<String> {
         let is_ignored = !is_used && !self.resolved.endpoint.is_empty();
-        is_ignored.then(|| "its model is not asked at the endpoint that its role names".to_owned())
+        is_ignored.then(|| "model requests do not go to the role's endpoint".to_owned())
     }
 
-    /// Whether there is a directory to work in.
+    /// Checks that the working directory exists.
     pub(crate) async fn check_directory(&self) -> Result<(), StartFailure> {
         let directory = self.directory();
         let shown = directory.display();
@@ -174,7 +174,7 @@ impl LaunchSpec {
     }
 }
 
-/// A text that is not printed.
+/// A text that is not printed in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
@@ -183,7 +183,7 @@ impl Secret {
         Self(text)
     }
 
-    /// Returns the text, for the single use that passes it on.
+    /// Returns the text. To be called only where the text is passed on.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -195,7 +195,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why no program could be started for a thread.
+/// The reason why no program could be started for a thread.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct StartFailure {
@@ -204,7 +204,7 @@ pub(crate) struct StartFailure {
 }
 
 impl StartFailure {
-    /// No program of the runner's fits, or it does not start.
+    /// Returns the failure of a thread for which no program fits, or whose program does not start.
     pub(crate) fn no_program(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::NoProgram,
@@ -212,7 +212,7 @@ impl StartFailure {
         }
     }
 
-    /// The program cannot enforce the thread's restrictions.
+    /// Returns the failure of a thread whose restrictions the program cannot enforce.
     pub(crate) fn not_enforceable(message: impl Into<String>) -> Self {
         Self {
             refusal: StartRefusal::PolicyNotEnforceable,
@@ -221,22 +221,22 @@ impl StartFailure {
     }
 }
 
-/// The program did not accept its input: it has ended, or its queue is full.
+/// The program did not accept an order: it has ended, or its queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("the program does not read what it is given")]
+#[error("the program does not accept input: it has ended, or its queue is full")]
 pub(crate) struct InputError;
 
-/// How a program is to be stopped.
+/// How to stop a program.
 #[derive(Clone, Debug)]
 pub(crate) struct StopOrder {
-    /// How long it may take before it is killed.
+    /// Time that the program has before it is killed.
     pub(crate) grace: Duration,
-    /// Ends the grace early.
+    /// Ends the grace period early.
     pub(crate) kill: CancellationToken,
 }
 
 impl StopOrder {
-    /// Without any grace.
+    /// Returns an order without a grace period.
     pub(crate) fn at_once() -> Self {
         Self {
             grace: Duration::ZERO,
@@ -245,42 +245,42 @@ impl StopOrder {
     }
 }
 
-/// How a program ended that was stopped.
+/// How a stopped program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stopped {
-    /// For people: `exit status 0`, `killed after its grace`.
+    /// Display text, such as `exit status 0` or `killed after its grace`.
     pub(crate) detail: String,
-    /// Whether it had to be killed.
+    /// Whether the program had to be killed.
     pub(crate) killed: bool,
 }
 
-/// What a program does.
+/// An event of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AgentEvent {
-    /// Current activity, in one line.
+    /// The program's current activity, in one line.
     Activity(String),
-    /// It used a tool of its own.
+    /// The program used one of its own tools.
     ToolUsed(ToolUse),
-    /// Its plan, whole.
+    /// The program's complete plan.
     Plan(Vec<PlanStep>),
-    /// Usage since the program's start.
+    /// The usage since the program's start.
     Spent {
-        /// Counted from its start.
+        /// The tokens since the program's start.
         tokens: Tokens,
-        /// How much of the model's context is left; `None`: unknown.
+        /// The unused part of the model's context. `None`: unknown.
         context_left_percent: Option<u32>,
     },
-    /// Text for people: a message, or a piece of one.
+    /// Text for display: a message, or a piece of one.
     Output(String),
     /// The message is complete. The next output belongs to another message.
     MessageEnd,
-    /// A file that the program sent with its result.
+    /// A file that belongs to the turn's result.
     File(ProducedFile),
     /// A piece of a summary of the model's reasoning.
     Reasoning(String),
-    /// A call of a tool has begun. Ignored if the program asked for permission before.
+    /// A tool call has begun. Ignored if the program asked for permission before.
     ToolStarted(StartedTool),
-    /// A call of a tool has ended.
+    /// A tool call has ended.
     ToolEnded {
         /// The id of the call.
         id: String,
@@ -290,13 +290,13 @@ pub(crate) enum AgentEvent {
         /// The size of the result in bytes.
         size: usize,
     },
-    /// It wants a tool executed.
+    /// The program calls a tool that the runner executes.
     ToolCalled(ToolCall),
-    /// Requests permission to execute one of its own tools, and waits.
+    /// The program requests permission to execute one of its own tools, and waits.
     ToolAsked(AskedTool),
-    /// Its model called a tool that it was not offered, and the program refused the call.
+    /// The program's model called a tool that it was not offered, and the program refused the call.
     UnofferedCall {
-        /// The canonical name of a tool of ours, or the program's own name.
+        /// The name of one of the supervisor's tools, or the program's own name of the tool.
         tool: String,
         arguments: Value,
     },
@@ -304,14 +304,14 @@ pub(crate) enum AgentEvent {
     ContextLost(String),
     /// The program cannot enforce a part of its policy.
     PolicyGap(String),
-    /// The running turn has accepted this input. Input that is not accepted by the end of a turn is repeated with the
-    /// next.
+    /// The running turn has accepted this input. Input that is not accepted by the end of a turn is sent again with the
+    /// next turn.
     InputTaken(u32),
-    /// Its turn is over.
+    /// The program's turn has ended.
     TurnEnded {
-        /// How.
+        /// How the turn ended.
         ending: TurnEnding,
-        /// The last message or what went wrong.
+        /// The last message, or the error.
         message: String,
     },
     /// The program exited without a request to stop. The text describes the exit and contains the end of its error
@@ -320,7 +320,7 @@ pub(crate) enum AgentEvent {
 }
 
 impl AgentEvent {
-    /// Returns the end of a call with this result.
+    /// Returns the event for the end of a call with this result.
     pub(crate) fn tool_ended(id: &str, failed: bool, result: &str) -> Self {
         Self::ToolEnded {
             id: id.to_owned(),
@@ -377,7 +377,7 @@ pub(crate) struct ProducedFile {
 }
 
 impl ProducedFile {
-    /// Returns a file with the name and the media type that a program gave it, each on one line.
+    /// Returns a file with the name and the media type from the program. Both are reduced to one line.
     pub(crate) fn new(kind: FileKind, name: &str, media_type: &str, data: Vec<u8>) -> Self {
         let or = |text: &str, default: &str| match one_line(text, MAX_FILE_NAME_CHARS) {
             line if line.is_empty() => default.to_owned(),
@@ -392,14 +392,14 @@ impl ProducedFile {
     }
 }
 
-/// What the data of a file is.
+/// What the data of a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// The content.
+    /// The content of the file.
     File,
     /// The URL of the content.
     Link,
-    /// What the turn changed in the working directory.
+    /// The diff of the turn's changes in the working directory.
     Diff,
 }
 
@@ -419,26 +419,26 @@ impl FileKind {
 pub(crate) struct StartedTool {
     /// The program's id of the call.
     pub(crate) id: String,
-    /// The tool's name as the program has it.
+    /// The program's name of the tool.
     pub(crate) tool: String,
     pub(crate) arguments: Value,
 }
 
-/// A tool of its own that a program wants to execute.
+/// A call of a program's own tool that needs permission.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AskedTool {
-    /// The id of the question, of the kind's making.
+    /// The id of the permission request. [`Order::Permitted`] repeats it.
     pub(crate) id: String,
-    /// The program's id of the call. Empty: not known.
+    /// The program's id of the call. Empty: unknown.
     pub(crate) call_id: String,
-    /// The tool's name as the program has it.
+    /// The program's name of the tool.
     pub(crate) tool: String,
     pub(crate) arguments: Value,
-    /// The absolute paths that it would write. Empty: not known.
+    /// The absolute paths that the call would write. Empty: unknown.
     pub(crate) written: Vec<String>,
 }
 
-/// How a program says that its turn ended.
+/// How a program reports that its turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TurnEnding {

@@ -1,9 +1,9 @@
-//! Confinement by Landlock: the kernel lets a process, and everything that it starts, access only the paths of a list.
+//! Confinement by Landlock: the kernel lets a process, and everything that it starts, access only the paths in a list.
 //!
-//! It needs neither privileges nor namespaces, so it works where bubblewrap does not: in restricted pods, for example. It is
-//! weaker than a view of bubblewrap. Paths are denied instead of invisible, nothing within a permitted directory can be
-//! denied, and processes share one process namespace. Linux before 7.1 lets a process connect to any socket of the file
-//! system that its user may write, which is why an operator has to choose Landlock.
+//! Landlock needs neither privileges nor namespaces, so it works where bubblewrap does not, such as in restricted pods.
+//! It is weaker than a view of bubblewrap. Paths are denied instead of invisible, nothing within a permitted directory
+//! can be denied, and processes share one process namespace. Linux before 7.1 lets a process connect to any socket of
+//! the file system that its user may write. Therefore Landlock is used only if an operator chooses it.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use tokio::{
     runtime::Handle,
 };
 
-/// Directories that agents share with other programs. Their content is not for agents.
+/// Directories that agents share with other programs. Agents may not read their content.
 const SHARED: &[&str] = &["/dev", "/tmp", "/var/tmp"];
 /// The devices of [`SHARED`] that every program needs.
 const DEVICES: &[&str] = &[
@@ -32,7 +32,7 @@ const DEVICES: &[&str] = &[
     "/dev/pts",
 ];
 
-/// The paths that a program may access, each with everything below it.
+/// The paths that a program may access. Each path includes everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowedPaths {
     /// Paths to read.
@@ -42,7 +42,8 @@ pub struct AllowedPaths {
 }
 
 impl AllowedPaths {
-    /// Returns the list of a program that may read what is not hidden. It includes the devices that every program writes.
+    /// Returns the list of a program that may read everything that is not hidden. It includes the devices to which
+    /// every program writes.
     pub(crate) fn reading(hidden: &[PathBuf]) -> Self {
         let shared = SHARED.iter().map(PathBuf::from);
         let hidden: Vec<PathBuf> = hidden.iter().cloned().chain(shared).collect();
@@ -52,7 +53,7 @@ impl AllowedPaths {
         }
     }
 
-    /// Returns the list of a program that may write what is not hidden.
+    /// Returns the list of a program that may write everything that is not hidden.
     pub(crate) fn writing(hidden: &[PathBuf]) -> Self {
         Self {
             read: Vec::new(),
@@ -60,7 +61,7 @@ impl AllowedPaths {
         }
     }
 
-    /// Adds a path to read, without the hidden paths below it. It may be below a hidden path itself.
+    /// Adds a path to read, without the hidden paths below it. The path itself may be below a hidden path.
     pub(crate) fn read(&mut self, path: &Path, hidden: &[PathBuf]) {
         self.read.extend(all_below(path, hidden));
     }
@@ -80,10 +81,10 @@ mod kernel {
 
     use super::AllowedPaths;
 
-    /// The oldest version that keeps a program from truncating files: that of Linux 6.2.
+    /// The oldest Landlock version with which programs can be prevented from truncating files: that of Linux 6.2.
     const REQUIRED: ABI = ABI::V3;
-    /// The newest known version. Its additions are used if the kernel has them: no signals to other processes, for example
-    /// (Linux 6.12).
+    /// The newest known Landlock version. Its additions are used if the kernel supports them, such as the denial of
+    /// signals to other processes (Linux 6.12).
     const WANTED: ABI = ABI::V10;
 
     /// Restricts this thread, and the processes that it starts from now on.
@@ -95,7 +96,7 @@ mod kernel {
             .handle_access(AccessFs::from_all(WANTED))?
             .scope(Scope::from_all(WANTED))?
             .create()?
-            // A path that does not exist is not accessible later either.
+            // A path that does not exist now is not accessible later.
             .add_rules(path_beneath_rules(&allowed.read, AccessFs::from_read(WANTED)))?
             .add_rules(path_beneath_rules(&allowed.write, AccessFs::from_all(WANTED)))?
             .restrict_self()?;
@@ -112,8 +113,8 @@ mod kernel {
     }
 }
 
-/// Returns why Landlock does not work here. `None`: it works.
-pub(crate) fn hindrance() -> Option<String> {
+/// Returns the reason why Landlock does not work here. `None`: it works.
+pub(crate) fn why_unavailable() -> Option<String> {
     let trial = on_own_thread(|| kernel::restrict_thread(&AllowedPaths::default()).map_err(io::Error::other));
     trial.err().map(|error| error.to_string())
 }
@@ -131,7 +132,7 @@ pub(crate) fn spawn(command: &mut Command, allowed: Option<&AllowedPaths>) -> io
     })
 }
 
-/// Runs a function on a thread that ends with it. A restricted thread stays restricted.
+/// Runs a function on a new thread that ends with the function. A restricted thread stays restricted.
 fn on_own_thread<T: Send>(function: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let running = thread::Builder::new().spawn_scoped(scope, function)?;
@@ -141,8 +142,8 @@ fn on_own_thread<T: Send>(function: impl FnOnce() -> io::Result<T> + Send) -> io
     })
 }
 
-/// Returns paths that together contain the path and everything below it, without the hidden paths below it. If there are
-/// such paths, new files cannot be created next to them.
+/// Returns paths that together contain the path and everything below it, without the hidden paths below it. If there
+/// are hidden paths, new files cannot be created next to them.
 fn all_below(path: &Path, hidden: &[PathBuf]) -> Vec<OsString> {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let root = real(path);
@@ -165,7 +166,7 @@ fn collect_around(path: &Path, hidden: &[PathBuf], found: &mut Vec<OsString>) {
         return;
     }
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        // Access is decided by the place to which a link leads.
+        // The target of a link decides whether access is permitted.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
             collect_around(&entry.path(), hidden, found);
         }
@@ -196,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn program_accesses_listed_paths_only() {
-        if let Some(why) = hindrance() {
+        if let Some(why) = why_unavailable() {
             println!("not checked: {why}");
             assert!(std::env::var_os("TROUPE_CI_STRICT").is_none(), "{why}");
             return;
@@ -223,7 +224,7 @@ mod tests {
             (format!("mv {root}/seen/file {root}/own/moved"), false),
             (format!("touch {root}/seen/new"), false),
             (format!("echo changed > {root}/own/file && mkdir {root}/own/new"), true),
-            // A process that it starts is restricted as well.
+            // A process that the program starts is restricted as well.
             (format!("sh -c 'cat {root}/secrets/file'"), false),
             // The memory and the files of the runner. Its environment is denied except to users with CAP_PERFMON.
             (format!("cat /proc/{}/mem", std::process::id()), false),
@@ -240,7 +241,7 @@ mod tests {
         }
         assert_eq!(shell(&format!("cat {root}/seen/file"), &allowed).await.1, "seen");
 
-        // The thread that started them is gone, and no other one is restricted.
+        // The restricted threads have ended, and no other thread is restricted.
         assert_eq!(fs::read(format!("{root}/secrets/file")).unwrap(), b"secrets");
         let mut writing = AllowedPaths::writing(&[format!("{root}/secrets").into()]);
         assert!(shell(&format!("echo x > {root}/seen/file"), &writing).await.0);
@@ -248,7 +249,7 @@ mod tests {
         writing.read(format!("{root}/secrets/file").as_ref(), &[]);
         assert!(shell(&format!("cat {root}/secrets/file"), &writing).await.0);
 
-        // A directory with a hidden one.
+        // A directory that contains a hidden directory.
         let hidden = [format!("{root}/secrets").into()];
         let mut around = AllowedPaths::reading(&hidden);
         around.write(directory.path(), &hidden);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use svc_kit::outgoing::Backoff;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest delay, and how long a success must last to reset the delay.
+/// Maximum delay. Also the duration of a success after which the delay is reset.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
-/// Returns the delays of a new series of attempts. Their jitter keeps runners that lost one supervisor from reconnecting all
-/// at once.
+/// Returns the delays of a new series of attempts. Their jitter prevents runners that lost one supervisor from
+/// reconnecting all at once.
 pub(crate) fn new() -> Backoff {
     Backoff::new(FIRST, LONGEST)
 }

@@ -1,4 +1,4 @@
-//! A token as calls carry it.
+//! A bearer token for calls.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use tonic::{
 
 use crate::error::RunnerError;
 
-/// A token, ready to be put on calls. Its value is never printed.
+/// A token in the form that calls contain. Its value is never printed.
 #[derive(Clone)]
 pub(crate) struct Bearer(MetadataValue<Ascii>);
 

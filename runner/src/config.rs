@@ -19,48 +19,48 @@ pub struct RunnerConfig {
     pub runner_id: String,
     /// The supervisor's URL.
     pub supervisor_url: String,
-    /// The bearer token of the runner or of an operator. A token file is read again at each attach. None: calls carry
-    /// no token.
+    /// The bearer token of the runner or of an operator. A token file is read again at each attach. `None`: calls
+    /// contain no token.
     pub token: Option<ShownToken>,
-    /// TLS files: the certificate authorities for the supervisor's certificate, and the client certificate. Agents only
-    /// receive the authorities.
+    /// TLS files: the certificate authorities for the supervisor's certificate, and the client certificate. Agents
+    /// receive only the authorities.
     pub tls: ClientFiles,
     /// Labels for placement; at most 32.
     pub labels: BTreeMap<String, String>,
-    /// Maximum number of concurrent threads; 0: no limit.
+    /// Maximum number of concurrent threads. 0: no limit.
     pub capacity: u32,
-    /// Takes threads of this session only. None: of any session.
+    /// The only session whose threads the runner accepts. `None`: threads of any session.
     pub session_id: Option<String>,
-    /// Executes threads of one session only, that of its first thread, and ends when all of them are closed or placed
-    /// elsewhere. With a capacity of 1 it executes one thread.
+    /// Whether the runner executes threads of one session only, that of its first thread, and ends when all of them are
+    /// closed or placed elsewhere. With a capacity of 1 it executes one thread.
     pub is_single_use: bool,
     /// The programs that execute threads.
     pub programs: Programs,
     /// The directory with a subdirectory for each thread's temporary files. A subdirectory is removed when its thread
     /// stops.
     pub scratch: PathBuf,
-    /// The directory where programs keep what later attempts need, such as resumable sessions. Codex requires it to be
-    /// outside of the system's directory for temporary files.
+    /// The directory where programs keep files that later attempts need, such as resumable sessions. Codex requires it
+    /// to be outside of the system's directory for temporary files.
     pub state: PathBuf,
     /// When the worktrees of threads are removed. Each thread that may write works in its own git worktree if its
-    /// directory is in a repository. None: threads work in their given directories.
+    /// directory is in a repository. `None`: threads work in their given directories.
     pub worktrees: Option<WorktreeCleanup>,
     /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap or Landlock hides them
     /// from all programs if it works.
     pub hidden: Vec<PathBuf>,
-    /// The command that asks the runner about a tool call, with the path of a socket as its last argument: see
-    /// [`crate::hook`]. It is needed by programs that restrict their tools only by means of a command. Its first word
-    /// is also the program that serves the supervisor's tools, with `mcp` as its argument: see [`crate::mcp`].
+    /// The command that asks the runner about a tool call, with the path of a socket as its last argument; see
+    /// [`crate::hook`]. Programs need it if only a command can restrict their tools. Its first word is also the program
+    /// that serves the supervisor's tools, with `mcp` as its argument; see [`crate::mcp`].
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,
     /// Publishes whether the runner is ready: attached and not draining. A runner for single use is ready from its
-    /// first stream until it gets its first thread. The first change says that the runner was attached.
+    /// first stream until it receives its first thread. The first change means that the runner was attached.
     pub ready: watch::Sender<bool>,
 }
 
 impl RunnerConfig {
-    /// A configuration without token and labels, for any session, with room for 64 threads.
+    /// Returns a configuration without token and labels, for any session, with a capacity of 64 threads.
     #[must_use]
     pub fn new(
         runner_id: impl Into<String>,
@@ -103,12 +103,12 @@ pub struct Timing {
     /// Time for an interrupted program to end its turn before it receives SIGINT, and again before it is killed.
     /// Default 2 s.
     pub interrupt_grace: Duration,
-    /// Time for a program to end if the supervisor does not specify it. Default 5 s.
+    /// Time for a program to end if the supervisor specifies none. Default 5 s.
     pub stop_grace: Duration,
     /// Maximum duration of a command that an agent runs through the runner. Default 10 min.
     pub command_limit: Duration,
-    /// Time for running turns to finish when the runner stops. Then they are interrupted, and their programs have
-    /// twice [`Self::stop_grace`] to end them and to have that acknowledged. Default 10 s.
+    /// Time for running turns to finish when the runner stops. After it they are interrupted. Then their programs have
+    /// twice [`Self::stop_grace`] to end them, including the acknowledgement. Default 10 s.
     pub drain_limit: Duration,
 }
 
@@ -126,8 +126,8 @@ impl Default for Timing {
 /// The result of a runner that was stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// The ids of the threads whose turn was still running and was interrupted. They are open, and their next input continues
-    /// the conversation.
+    /// The ids of the threads whose turn was still running and was interrupted. These threads are open, and their next
+    /// input continues the conversation.
     pub interrupted: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Runs git in the worktrees of agents.
 //!
-//! Agents may write to the repository, and its settings name programs that git runs: file filters, and programs that
-//! fetch missing objects. They cannot be listed, and some are needed. Therefore git is confined like the programs of
-//! agents, where that is possible.
+//! Agents may write to the repository, and its settings name programs that git runs, such as file filters and programs
+//! that fetch missing objects. A complete list of such settings is not possible, and some of the programs are needed.
+//! Therefore git is confined like the programs of agents, where that is possible.
 
 use std::{
     ffi::OsStr,
@@ -13,12 +13,12 @@ use troupe_proto::common::v1::Sandbox;
 
 use crate::{confinement, git};
 
-/// Runs commands in one worktree.
+/// Runs git commands in one worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Git {
-    /// The paths that it may write.
+    /// The paths that git may write.
     own: Vec<PathBuf>,
-    /// Directories that are hidden from it, except for its own paths.
+    /// Directories that are hidden from git, except for the paths in `own`.
     hidden: Vec<PathBuf>,
 }
 
@@ -27,7 +27,7 @@ impl Git {
         Self { own, hidden }
     }
 
-    /// Runs a command, confined where that is possible.
+    /// Runs a git command, confined where that is possible.
     pub(crate) async fn run<A: AsRef<OsStr>>(
         &self,
         directory: &Path,
@@ -37,7 +37,7 @@ impl Git {
         if !confinement::is_possible().await {
             return git::run(process).await;
         }
-        // Paths that do not exist cannot be mounted.
+        // Only existing paths can be mounted.
         let own: Vec<&Path> = self
             .own
             .iter()

@@ -1,6 +1,6 @@
 //! Confinement of programs by the operating system. Bubblewrap gives a program a view of the file system in which only
 //! the permitted paths are writable, and a process namespace that ends together with everything that the program
-//! started. Where it does not work, Landlock can deny access to the other paths ([`crate::allowed_paths`]).
+//! started. Where bubblewrap does not work, Landlock can deny access to the other paths ([`crate::allowed_paths`]).
 
 use std::{
     ffi::OsString,
@@ -23,17 +23,17 @@ use crate::{
     subprocess::{self, Limits},
 };
 
-/// The program that confines.
+/// The command of bubblewrap.
 const BUBBLEWRAP: &str = "bwrap";
-/// The kind of the programs that have a sandbox of their own.
+/// The kind of program that has its own sandbox.
 const CODEX: &str = "codex";
-/// Limits for a trial run of it.
+/// Limits for a trial run of bubblewrap.
 const TRIAL: Limits = Limits {
     time: Duration::from_secs(5),
     output: 4 * 1024,
 };
 
-/// The mechanism that confines programs.
+/// The mechanism that confines programs on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Bubblewrap,
@@ -41,10 +41,10 @@ pub(crate) enum Means {
     Nothing,
 }
 
-/// The means of this machine. It is found once.
+/// The mechanism of this machine. Determined once.
 static MEANS: OnceCell<Means> = OnceCell::const_new();
 
-/// Finds the means of this machine. Landlock is one of them only if the first call allows it.
+/// Returns the mechanism of this machine. It can be Landlock only if the first call allows that.
 pub(crate) async fn find(may_use_landlock: bool) -> Means {
     *MEANS.get_or_init(|| try_means(may_use_landlock)).await
 }
@@ -53,12 +53,12 @@ async fn means() -> Means {
     find(false).await
 }
 
-/// Whether programs can be confined on this machine.
+/// Returns whether programs can be confined on this machine.
 pub(crate) async fn is_possible() -> bool {
     means().await != Means::Nothing
 }
 
-/// Returns whether it is already known that programs can be confined.
+/// Returns whether programs can be confined, as far as that is already known.
 pub(crate) fn is_known() -> bool {
     MEANS.get().is_some_and(|means| *means != Means::Nothing)
 }
@@ -67,12 +67,12 @@ async fn try_means(may_use_landlock: bool) -> Means {
     let Err(why) = try_bubblewrap().await else {
         return Means::Bubblewrap;
     };
-    let refused = "read-only threads are refused to programs that a sandbox would confine";
+    let refused = "programs that need a sandbox receive no read-only threads";
     if !may_use_landlock {
         warn!(why, "bubblewrap does not work here: {refused}");
         return Means::Nothing;
     }
-    match allowed_paths::hindrance() {
+    match allowed_paths::why_unavailable() {
         None => {
             info!(why, "bubblewrap does not work here: Landlock confines programs");
             Means::Landlock
@@ -107,10 +107,10 @@ pub(crate) struct Confinement {
     layers: Vec<Layer>,
     /// The directories of git that a commit writes.
     pub(crate) git: Vec<PathBuf>,
-    /// Gaps that nothing closes. They must be reported.
+    /// Restrictions that the confinement cannot enforce. They must be reported.
     pub(crate) gaps: Vec<String>,
     identity: Environment,
-    /// Kept as long as the program runs.
+    /// Held as long as the program runs.
     pub(crate) placeholders: Placeholders,
 }
 
@@ -171,21 +171,22 @@ impl Confinement {
             self.gaps = protection.gaps;
             self.placeholders = protection.placeholders;
         }
-        let obeyed = project::found(kind, directory);
+        let obeyed = project::existing_settings(kind, directory);
         if !obeyed.is_empty() {
             let masks = Masks::for_scratch(&launch.scratch)
                 .map_err(|error| StartFailure::no_program(format!("its view cannot be prepared: {error}")))?;
-            self.layers.extend(obeyed.into_iter().map(|path| masks.over(path)));
+            self.layers.extend(obeyed.into_iter().map(|path| masks.mask(path)));
         }
         Ok(())
     }
 
-    /// Adds the paths outside of its own directories that the program may write with Landlock, and what Landlock cannot
-    /// protect.
+    /// Adds the paths outside of the program's own directories that it may write with Landlock, and the gaps that
+    /// Landlock leaves.
     fn list_paths(&mut self, launch: &LaunchSpec) {
         if let Some(docs) = &launch.docs_directory {
             self.sandbox = Sandbox::ReadOnly;
-            // The directory has to exist, and the templates in it are writable like the rest of it.
+            // `Protection::of_docs` creates the directory. With Landlock the templates in it are writable like
+            // everything else in it.
             let protection = Protection::of_docs(docs);
             self.placeholders = protection.placeholders;
             self.layers.push(Layer::Bind(docs.clone()));
@@ -201,8 +202,8 @@ impl Confinement {
         }
     }
 
-    /// Returns the means that confines the program. Only bubblewrap hides settings of the project that would start
-    /// something, and gives the program a private `/tmp`.
+    /// Returns the mechanism that confines the program. Only bubblewrap hides project settings that start programs, and
+    /// gives the program a private `/tmp`.
     pub(crate) const fn means(&self) -> Means {
         self.means
     }
@@ -227,11 +228,11 @@ impl Confinement {
             .map(|path| Layer::Bind(path.to_path_buf()))
             .chain(login)
             .collect();
-        viewed(process, self.sandbox, &own, &self.hidden, &self.layers)
+        with_view(process, self.sandbox, &own, &self.hidden, &self.layers)
     }
 }
 
-/// Empty files that replace settings in a view. No agent can write to their location.
+/// Empty files that replace settings in a view. Agents cannot write to the directory that contains them.
 struct Masks {
     text: PathBuf,
     json: PathBuf,
@@ -252,7 +253,7 @@ impl Masks {
         Ok(masks)
     }
 
-    fn over(&self, path: PathBuf) -> Layer {
+    fn mask(&self, path: PathBuf) -> Layer {
         if path.is_dir() {
             return Layer::Nothing(path);
         }
@@ -266,13 +267,19 @@ impl Masks {
 }
 
 /// Returns the program, confined to the writes that its sandbox permits: none, its directory, or everything. `own` are
-/// directories that it needs in any case. Of the paths in `hidden`, only its own are visible.
+/// directories that it can always write. Of the paths in `hidden`, only those in `own` are visible.
 pub(crate) fn confined(process: ProcessSpec, sandbox: Sandbox, own: &[&Path], hidden: &[PathBuf]) -> ProcessSpec {
     let own: Vec<Layer> = own.iter().map(|path| Layer::Bind(path.to_path_buf())).collect();
-    viewed(process, sandbox, &own, hidden, &[])
+    with_view(process, sandbox, &own, hidden, &[])
 }
 
-fn viewed(process: ProcessSpec, sandbox: Sandbox, own: &[Layer], hidden: &[PathBuf], layers: &[Layer]) -> ProcessSpec {
+fn with_view(
+    process: ProcessSpec,
+    sandbox: Sandbox,
+    own: &[Layer],
+    hidden: &[PathBuf],
+    layers: &[Layer],
+) -> ProcessSpec {
     let directory = match sandbox {
         Sandbox::FullAccess | Sandbox::WorkspaceWrite => Layer::Bind(process.directory.clone()),
         Sandbox::ReadOnly | Sandbox::Unspecified => Layer::ReadOnly(process.directory.clone()),
@@ -305,7 +312,8 @@ fn with_allowed_paths(
         Sandbox::WorkspaceWrite | Sandbox::ReadOnly | Sandbox::Unspecified => AllowedPaths::reading(hidden),
     };
     let variable = |name: &str| process.environment.get(name).map(PathBuf::from);
-    // Bubblewrap puts an empty directory in place of a hidden one. Here a program needs another home.
+    // Bubblewrap replaces a hidden directory by an empty one. Landlock denies access to it, so the program needs
+    // another home.
     if let (Some(home), Some(own)) = (variable("HOME"), variable("TMPDIR"))
         && hidden.iter().any(|path| home.starts_with(path))
         && !layers.iter().any(|layer| home.starts_with(layer.path()))
@@ -316,7 +324,7 @@ fn with_allowed_paths(
         match layer {
             Layer::Bind(path) => allowed.write(&path, hidden),
             Layer::ReadOnly(path) => allowed.read(&path, hidden),
-            // Nothing hides a path in a readable directory.
+            // Landlock cannot hide a path in a readable directory.
             Layer::Nothing(_) | Layer::Instead { .. } => {}
         }
     }
@@ -347,7 +355,7 @@ fn in_view(
             if var_tmp.symlink_metadata().is_ok_and(|found| found.is_dir()) {
                 view.empty(var_tmp);
             }
-            // Only a few harmless devices: access to a disk would bypass everything above.
+            // Mounts only a few harmless devices: access to a disk would bypass the mounts above.
             view.args.extend(["--dev", "/dev"].map(OsString::from));
         }
     }
@@ -366,8 +374,9 @@ fn in_view(
     for layer in put_back {
         view.add(layer);
     }
-    // Masks come last: a directory that is mounted again may need one. The mount disappears once another file replaces
-    // the mount point, so a file that can be replaced is safe in a hidden directory only.
+    // Masks of single files come last, because a directory that is mounted again may contain such a file. If the file
+    // is replaced on disk, its mask disappears. Therefore a file that programs can replace is hidden reliably only
+    // within a hidden directory.
     let is_own = |path: &PathBuf| own.iter().any(|own| own.path() == path);
     for path in hidden
         .iter()
@@ -391,7 +400,7 @@ fn in_view(
     }
 }
 
-/// Hides the secrets of a runner's owner from programs that have no other restriction.
+/// Hides the secrets of the runner's user from programs that have no other restriction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretMasks {
     hidden: Vec<PathBuf>,
@@ -399,7 +408,7 @@ pub(crate) struct SecretMasks {
 }
 
 impl SecretMasks {
-    /// Returns those of a thread. They have no effect if its runner has no secrets.
+    /// Returns the masks for a thread's programs. They have no effect if its runner has no secrets.
     pub(crate) fn of(launch: &LaunchSpec) -> Self {
         if !launch.has_secrets {
             return Self::default();
@@ -483,7 +492,7 @@ mod tests {
         let of = |text: &str| read_only.iter().position(|arg| arg == text);
         assert!(
             of("/tmp") < of("/tmp/shim"),
-            "what it starts is there again in the empty /tmp"
+            "a program that it starts is mounted in the empty /tmp"
         );
         assert!(read_only.ends_with(&["--", "agent", "--fast"].map(str::to_owned)));
     }
@@ -504,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn login_in_hidden_directory_is_mounted_read_only() {
+    fn login_in_hidden_directory_is_mounted() {
         let directory = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(directory.path()).unwrap();
         let login = home.join("login");
@@ -548,10 +557,13 @@ mod tests {
         let args: Vec<_> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
         let place = |text: &str| args.iter().position(|arg| arg == text);
         let emptied = place(directory.path().to_str().unwrap());
-        assert!(emptied < place(own.to_str().unwrap()), "its own is put back: {args:?}");
+        assert!(
+            emptied < place(own.to_str().unwrap()),
+            "its own path is mounted in the hidden directory: {args:?}"
+        );
         assert!(
             place(around.to_str().unwrap()) < emptied,
-            "and what is around does not show it again: {args:?}"
+            "its directory is mounted first: {args:?}"
         );
         assert_eq!(place("/nowhere"), None);
         let covered = place(file.to_str().unwrap()).unwrap();

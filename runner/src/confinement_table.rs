@@ -54,7 +54,7 @@ fn rows() -> Vec<Row> {
     let settings = COLUMNS.map(|(kind, _)| {
         format!(
             "not loaded ({}); the program does not see {}",
-            project::ignored_by(kind),
+            project::ignore_option(kind),
             quoted(project::settings_files(kind))
         )
     });

@@ -19,17 +19,18 @@ use crate::{
 
 /// Maximum number of orders that wait for a driver.
 const ORDER_CAPACITY: usize = 256;
-/// Maximum number of a driver's events that wait for the thread. The number is low because each may be as long as a
-/// line.
+/// Maximum number of a driver's events that wait for the thread. The number is low because each event may be as long as
+/// a line.
 const EVENT_CAPACITY: usize = 32;
 
-/// Limits for messages that are stored while an answer is awaited: their number, and their total size in bytes.
+/// Maximum number of messages that are stored while an answer is awaited.
 const MAX_STORED: usize = 4096;
+/// Maximum total size of these messages, in bytes.
 const MAX_STORED_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum length of a program's line, in bytes. Its protocol has no limit, and a permission request may contain a
-/// whole file.
+/// Maximum length of a line from a program, in bytes. The protocols have no limit, and a permission request may contain
+/// a whole file.
 pub(crate) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-/// Time for a program to answer.
+/// Time limit for a program's answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// A driver's end of the channels.
@@ -40,7 +41,7 @@ pub(crate) struct DriverChannels {
 
 impl DriverChannels {
     pub(crate) async fn emit(&self, event: AgentEvent) {
-        // No receiver exists while a program is being stopped.
+        // There is no receiver while the program is being stopped.
         let _ = self.events.send(event).await;
     }
 
@@ -59,7 +60,7 @@ impl DriverChannels {
     }
 }
 
-/// Returns a driver's end of the channels, and the thread's.
+/// Returns the driver's end of the channels and the thread's ends.
 pub(crate) fn driver_channels() -> (DriverChannels, mpsc::Sender<Order>, mpsc::Receiver<AgentEvent>) {
     let (orders, received_orders) = mpsc::channel(ORDER_CAPACITY);
     let (sender, events) = mpsc::channel(EVENT_CAPACITY);
@@ -70,19 +71,19 @@ pub(crate) fn driver_channels() -> (DriverChannels, mpsc::Sender<Order>, mpsc::R
     (channels, orders, events)
 }
 
-/// The thread's end.
+/// The thread's end of the channels.
 pub(crate) struct Driven {
     /// The program. `None`: the agent is remote, and only its driver runs here.
     child: Option<Child>,
     orders: mpsc::Sender<Order>,
     events: mpsc::Receiver<AgentEvent>,
     driver: JoinHandle<()>,
-    /// The requests of the program to its provider, if a proxy observes them.
+    /// Observes the program's requests to its provider, if they pass a proxy.
     traffic: Option<TrafficObserver>,
 }
 
 impl Driven {
-    /// Starts a driver that handles the child from now on.
+    /// Starts a driver, which controls the child from now on.
     pub(crate) fn new<F: Future<Output = ()> + Send + 'static>(
         child: Child,
         drive: impl FnOnce(DriverChannels) -> F,
@@ -93,7 +94,7 @@ impl Driven {
         }
     }
 
-    /// Starts a driver for a remote agent. It ends after its orders.
+    /// Starts a driver for a remote agent. The driver ends when its orders end.
     pub(crate) fn remote<F: Future<Output = ()> + Send + 'static>(drive: impl FnOnce(DriverChannels) -> F) -> Self {
         let (channels, orders, events) = driver_channels();
         let driver = tokio::spawn(drive(channels));
@@ -106,7 +107,7 @@ impl Driven {
         }
     }
 
-    /// Returns the agent with the access of its program to its providers, whose requests are limited.
+    /// Returns the agent with its program's access to providers. The number of its requests is limited.
     pub(crate) fn with_access(mut self, access: ProviderAccess) -> Self {
         self.traffic = Some(TrafficObserver::new(access));
         self
@@ -122,21 +123,21 @@ impl Agent for Driven {
     fn signal(&mut self) {
         match &self.child {
             Some(child) => child.interrupt(),
-            // A remote agent is interrupted a second time, which ends the turn without it.
+            // A second interruption of a remote agent ends the turn without waiting for the agent.
             None => drop(self.give(Order::Interrupt)),
         }
     }
 
     async fn next_event(&mut self) -> AgentEvent {
         let event = tokio::select! {
-            // Progress counts before the requests that led to it.
+            // Progress is processed before the requests that led to it.
             biased;
             event = self.events.recv() => event,
             event = next_of(&mut self.traffic) => return event,
         };
-        // The channel ends only after the event that reports the program's end, or because of a defect.
+        // The channel ends only after the event that reports the program's end, or because of a bug.
         let lost = match self.child {
-            Some(_) => "the runner lost hold of the program",
+            Some(_) => "the runner lost the connection to the program",
             None => "the connection to the remote agent ended",
         };
         let event = event.unwrap_or_else(|| AgentEvent::Exited(lost.to_owned()));
@@ -157,12 +158,12 @@ impl Agent for Driven {
             traffic: _traffic,
         } = *self;
         if let Some(child) = child {
-            // The program's input closes with the driver, which tells the program to exit.
+            // Dropping the driver closes the program's input, which tells the program to exit.
             driver.abort();
             let _ = driver.await;
             return child.stop(order).await;
         }
-        // The driver cancels the running task, for a short time even if the thread does not wait for it.
+        // The driver cancels the running task. It has a short time for this even if the thread does not wait.
         drop((orders, events));
         tokio::select! {
             _ = &mut driver => {}
@@ -187,17 +188,17 @@ async fn next_of(traffic: &mut Option<TrafficObserver>) -> AgentEvent {
 pub(crate) struct Program {
     input: ChildInput,
     output: ChildOutput,
-    /// Messages that arrived while an answer was awaited, as text: a parsed value needs many times that memory.
+    /// Messages that arrived while an answer was awaited, as text: parsed values need many times more memory.
     stored: VecDeque<String>,
     stored_bytes: usize,
     last_id: u64,
-    /// Why the output is not read any more although the program runs. Callers treat this as its end, because the lost
-    /// line may have been a request.
+    /// The reason why the output is not read any more although the program runs. Callers treat this as the program's
+    /// end, because the dropped line may have been a request.
     read_error: Option<String>,
 }
 
-/// The result of a call: the answer or its error. The inner error is a displayed text. The outer error is the program's
-/// end.
+/// The result of a call: the answer or its error. The inner error is a text for display. The outer error is the reason
+/// for the program's end.
 pub(crate) type Answered = Result<Result<Value, String>, String>;
 
 impl Program {
@@ -205,7 +206,7 @@ impl Program {
         Self::over(child.input().clone(), output)
     }
 
-    /// Returns a program with these pipes.
+    /// Returns a program with this input and output.
     pub(crate) fn over(input: ChildInput, output: ChildOutput) -> Self {
         Self {
             input,
@@ -217,18 +218,18 @@ impl Program {
         }
     }
 
-    /// Sends a value. A program that does not read is detected by its silence.
+    /// Sends a value. A program that does not read its input is detected by its silence.
     pub(crate) fn send(&self, value: &Value) {
         if self.input.write(format!("{value}\n")).is_err() {
             debug!("the program does not read its input");
         }
     }
 
-    /// Returns the next message, stored ones first. The error describes the program's end. Cancel safe.
+    /// Returns the next message, stored messages first. The error describes the program's end. Cancel safe.
     pub(crate) async fn receive(&mut self) -> Result<Value, String> {
         while let Some(stored) = self.stored.pop_front() {
             self.stored_bytes -= stored.len();
-            // The text was a value before, so it parses.
+            // The text was serialized from a value, so it can be parsed.
             if let Ok(incoming) = serde_json::from_str(&stored) {
                 return Ok(incoming);
             }
@@ -240,8 +241,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The stored messages exceed their limit. This counts as the program's end, which [`Self::receive`] returns from now
-    /// on.
+    /// The stored messages exceed their limit. This counts as the program's end, and [`Self::receive`] returns it from
+    /// now on.
     pub(crate) fn keep(&mut self, incoming: &Value) -> Result<(), String> {
         let text = incoming.to_string();
         if self.stored.len() >= MAX_STORED || self.stored_bytes + text.len() > MAX_STORED_BYTES {
@@ -260,7 +261,7 @@ impl Program {
         self.read_error.insert(why).clone()
     }
 
-    /// Calls a method by JSON-RPC without waiting. Returns the id of the call.
+    /// Calls a method by JSON-RPC without waiting for the answer. Returns the id of the call.
     pub(crate) fn send_request(&mut self, method: &str, params: &Value) -> u64 {
         self.last_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}));
@@ -290,8 +291,9 @@ impl Program {
         }
     }
 
-    /// Returns the next new message. Lines that are not JSON or too long are skipped: the echo of a picture, or a large
-    /// diff. But if a long line may have been a request, the program waits for an answer, and nothing is read after it.
+    /// Returns the next new message. Lines that are not JSON or too long are skipped, such as the echo of an image or a
+    /// large diff. But if a long line may have been a request, the program waits for its answer, and nothing is read
+    /// after it.
     pub(crate) async fn receive_new(&mut self) -> Result<Value, String> {
         if let Some(why) = &self.read_error {
             return Err(why.clone());
@@ -300,9 +302,9 @@ impl Program {
             match self.output.next_event().await {
                 ChildEvent::Line(Line::Text(line)) => match serde_json::from_str(&line) {
                     Ok(value) => return Ok(value),
-                    Err(error) => debug!(%error, "a line of the program is no JSON"),
+                    Err(error) => debug!(%error, "a line of the program is not JSON"),
                 },
-                ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_ask(&beginning) => {
+                ChildEvent::Line(Line::TooLong { bytes, beginning }) if !may_be_request(&beginning) => {
                     debug!(bytes, "a line of the program is too long");
                 }
                 ChildEvent::Line(Line::TooLong { bytes, .. }) => {
@@ -315,17 +317,16 @@ impl Program {
     }
 }
 
-/// Returns whether a message with this beginning may be a request: a control request, or a JSON-RPC call, which has an
-/// id.
-fn may_ask(beginning: &str) -> bool {
-    // Codex repeats its conversation in messages that have an id.
+/// Returns whether a message with this beginning may be a request: a control request, or a JSON-RPC call with an id.
+fn may_be_request(beginning: &str) -> bool {
+    // Codex repeats its conversation in such messages, which have an id.
     if beginning.contains("\"rawResponseItem/completed\"") {
         return false;
     }
     beginning.contains("\"control_request\"") || (beginning.contains("\"method\"") && beginning.contains("\"id\""))
 }
 
-/// Returns the answer. Any reason for a missing answer is an error.
+/// Returns the answer. Every reason for a missing answer becomes an error.
 pub(crate) fn flat(answered: Answered) -> Result<Value, String> {
     answered.and_then(|answer| answer)
 }

@@ -14,16 +14,16 @@ use troupe_proto::common::v1::{ResolvedSpawn, Sandbox};
 
 use crate::{agent::LaunchSpec, outbox::Attempt};
 
-/// The variables that a program inherits from the runner. None of them is secret.
+/// The variables that a program inherits from the runner. They do not contain secrets.
 const INHERITED: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ",
 ];
 
-/// The worktree of a thread, below its state directory.
+/// The name of a thread's worktree, below the thread's state directory.
 pub(crate) const WORKTREE: &str = "worktree";
 /// The suffix of a file next to the worktree that exists during its creation.
 pub(crate) const UNFINISHED: &str = "making";
-/// How long the state of a thread is kept without an attempt.
+/// How long the state of a thread without attempts is kept.
 const UNNEEDED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The variables of a program.
@@ -37,9 +37,9 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
         .collect()
 }
 
-/// Returns the whole environment of a thread's program, without the variables of its kind. It does not contain the
-/// thread's token: tools go through the runner, which knows its programs, or through a server that receives only the
-/// token.
+/// Returns the complete environment of a thread's program, without the variables of its kind. It does not contain the
+/// thread's token: tool calls go through the runner, which knows its programs, or through a server that only receives
+/// the token.
 pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
     environment.insert("TMPDIR".to_owned(), launch.scratch.clone().into_os_string());
@@ -61,7 +61,7 @@ pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Optio
     environment.extend(
         facts
             .into_iter()
-            // A NUL would prevent the program from starting, and the text of a template may contain one.
+            // A NUL would prevent the program from starting, and the text of a template may contain NULs.
             .filter(|(_, value)| !value.is_empty() && !value.contains('\0'))
             .map(|(name, value)| (name.to_owned(), OsString::from(value))),
     );
@@ -81,7 +81,8 @@ fn parameters(resolved: &ResolvedSpawn) -> String {
     Value::Object(set).to_string()
 }
 
-/// Adds the variables that an operator grants a program: inherited ones, and given ones, which take precedence.
+/// Adds the variables that an operator grants a program: inherited variables, and variables with given values, which
+/// take precedence.
 pub(crate) fn add(environment: &mut Environment, inherit: &[String], given: &BTreeMap<String, String>) {
     let inherited = inherit
         .iter()
@@ -99,24 +100,24 @@ const fn sandbox_name(sandbox: Sandbox) -> &'static str {
     }
 }
 
-/// Returns whether an id is usable as the name of a directory. The ids that the supervisor generates are, and no such
-/// id leads out of its parent.
+/// Returns whether an id can be the name of a directory. This is true for the ids that the supervisor generates, and
+/// false for every id that leads out of its parent.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Returns the directory where a thread's programs keep what later attempts need.
+/// Returns the directory where a thread's programs keep files that later attempts need.
 pub(crate) fn state_of(root: &Path, thread_id: &str) -> PathBuf {
     root.join(thread_id)
 }
 
-/// Removes the state of threads that has not been used for long, because a runner is not notified when a session is
-/// deleted. State with work that exists nowhere else is kept.
+/// Removes the state of threads that has not been used for a long time, because a runner is not notified when a session
+/// is deleted. State with work that exists nowhere else is kept.
 pub(crate) async fn prune(root: &Path) {
     let root = root.to_owned();
     let pruned = tokio::task::spawn_blocking(move || prune_now(&root, UNNEEDED)).await;
     if let Err(error) = pruned {
-        tracing::debug!(%error, "the threads' state is not pruned");
+        tracing::debug!(%error, "the threads' state was not pruned");
     }
 }
 
@@ -127,7 +128,7 @@ fn prune_now(root: &Path, unneeded: Duration) {
             .metadata()
             .and_then(|metadata| metadata.modified())
             .is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > unneeded));
-        // An unfinished worktree is not in use.
+        // An unfinished worktree contains no work.
         let worktree = entry.path().join(WORKTREE);
         let has_work = worktree.exists() && !worktree.with_extension(UNFINISHED).exists();
         if is_old && !has_work {
@@ -137,7 +138,7 @@ fn prune_now(root: &Path, unneeded: Duration) {
     }
 }
 
-/// The scratch directory of an attempt.
+/// Returns the scratch directory of an attempt.
 pub(crate) fn scratch_of(root: &Path, attempt: &Attempt) -> PathBuf {
     root.join(format!("{}.{}", attempt.thread_id, attempt.generation))
 }

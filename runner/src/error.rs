@@ -1,8 +1,8 @@
-//! The errors that prevent the start of a runner.
+//! Errors that prevent the start of a runner.
 
 use tonic::Code;
 
-/// The longest runner id, in bytes.
+/// Maximum length of a runner id, in bytes.
 pub(crate) const MAX_RUNNER_ID_BYTES: usize = 128;
 
 /// An error that prevents a runner from starting.

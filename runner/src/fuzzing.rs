@@ -1,5 +1,5 @@
-//! Agent programs with arbitrary output, without a process. The drivers read bytes, and the resulting events must be
-//! within their bounds. For the fuzz target `agent_lines` and for tests.
+//! Simulates agent programs with arbitrary output, without a process. The drivers read bytes, and the resulting events
+//! must be within their bounds. Used by the fuzz target `agent_lines` and by tests.
 #![allow(clippy::expect_used, reason = "a broken invariant must fail immediately")]
 
 use std::path::Path;
@@ -28,13 +28,13 @@ use crate::{
 
 /// Maximum length of a line. It is shorter than in production, so that some lines are too long.
 const LONGEST_LINE: usize = 2 * 1024;
-/// How many questions of the hook wait.
+/// Maximum number of hook requests that wait.
 const QUESTIONS: usize = 32;
 /// The prefix of a line that contains the data of a Codex hook.
 const TO_HOOK: &[u8] = b"hook ";
-/// The one tool of ours that is offered.
+/// The only offered tool of the supervisor.
 const OFFERED: &str = "wait";
-/// Where the agents work.
+/// The working directory of the agents.
 const DIRECTORY: &str = "/project";
 /// The first messages of a program that speaks the Agent Client Protocol.
 const ACP_BEGINS: Script = &[
@@ -52,7 +52,7 @@ const ACP_BEGINS: Script = &[
 /// Pairs of a part of the text that a program waits for, and its response.
 type Script = &'static [(&'static str, &'static str)];
 
-/// The program that is simulated.
+/// The simulated program.
 #[derive(Clone, Copy, Debug)]
 enum Speaker {
     Process,
@@ -76,7 +76,7 @@ impl Speaker {
         }
     }
 
-    /// Returns the messages before its first turn.
+    /// Returns the messages of the program before its first turn.
     const fn script(self) -> Script {
         match self {
             Self::Process | Self::Remote => &[],
@@ -105,7 +105,7 @@ impl Speaker {
         }
     }
 
-    /// Returns whether the driver makes written paths absolute. The paths of Claude Code are used unchanged.
+    /// Returns whether the driver makes written paths absolute. Claude Code's driver uses paths unchanged.
     const fn resolves(self) -> bool {
         match self {
             Self::Codex | Self::Acp(_) => true,
@@ -114,9 +114,9 @@ impl Speaker {
     }
 }
 
-/// Processes a program's output in its first turn and after it. The first byte selects the protocol: `p`rocess,
-/// `c`laude, code`x`, `o`pencode, `g`emini or `a`2a. With Codex, a line that begins with `hook ` contains the data of its
-/// hook. The output of a remote agent is a stream of server-sent events.
+/// Processes a program's output in its first turn and after it. The first byte of the input selects the protocol:
+/// `p`rocess, `c`laude, code`x`, `o`pencode, `g`emini or `a`2a. With Codex, a line that begins with `hook ` contains
+/// the data of a hook request. The output of a remote agent is a stream of server-sent events.
 ///
 /// # Panics
 ///
@@ -194,7 +194,7 @@ async fn write_output(speaker: Speaker, mut fake: FakeChild, ask: mpsc::Sender<H
             Some(question) => {
                 if let Ok(input) = serde_json::from_slice(question) {
                     // The answer is dropped. A request that does not fit into the queue is omitted, because the driver
-                    // may wait for a line.
+                    // may be waiting for a line.
                     let (answer, _) = oneshot::channel();
                     let _ = ask.try_send(HookCall { input, answer });
                 }
@@ -203,11 +203,11 @@ async fn write_output(speaker: Speaker, mut fake: FakeChild, ask: mpsc::Sender<H
     }
 }
 
-/// Simulates the thread: it grants or denies each request of the program, and starts another turn after each turn.
+/// Simulates the thread: it allows or denies each request of the program, and starts another turn after each turn.
 async fn listen(speaker: Speaker, orders: mpsc::Sender<Order>, mut events: mpsc::Receiver<AgentEvent>) {
     let (mut allows, mut is_over) = (false, false);
     while let Some(event) = events.recv().await {
-        assert!(!is_over, "after its end comes {event:?}");
+        assert!(!is_over, "an event after the end: {event:?}");
         check(speaker, &event);
         let order = match event {
             AgentEvent::ToolCalled(call) => Order::ToolAnswered {

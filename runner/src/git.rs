@@ -12,18 +12,18 @@ use crate::{
     subprocess::{self, Limits},
 };
 
-/// Limits of one command: its time, and the size of its output, which may name every file of a repository.
+/// Limits of one command: its time, and the size of its output, which may contain every file name of a repository.
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(60),
     output: 32 * 1024 * 1024,
 };
-/// Settings that disable programs of the repository that are never needed.
+/// Arguments that disable programs of the repository that are never needed.
 const UNNEEDED: [&str; 4] = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
 /// The variable with the directory of a user's settings.
 const SETTINGS: &str = "XDG_CONFIG_HOME";
 
-/// Runs a reading command. Only for commands that start no program regardless of the settings, because they are not
-/// confined.
+/// Runs a command that only reads. Must be used only for commands that never start programs, whatever the settings,
+/// because they are not confined.
 pub(crate) async fn run_unconfined<A: AsRef<OsStr>>(
     directory: &Path,
     args: impl IntoIterator<Item = A>,

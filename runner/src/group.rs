@@ -14,7 +14,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Returns the group of a child that was started as a leader. `None`: the child is already reaped.
+    /// Returns the group of a child that was started as a group leader. `None`: the child is already reaped.
     pub(crate) fn of(child: &Child) -> Option<Self> {
         let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
         Some(Self {
@@ -30,20 +30,20 @@ impl Group {
     }
 
     fn send(&self, signal: Signal) {
-        // The only possible failure is that the group is empty.
+        // The only possible error is an empty group.
         let _ = kill_process_group(self.leader, signal);
     }
 
-    /// Kills the remaining processes after the leader was reaped. Must be called immediately after reaping: the id can
-    /// be reused as soon as the group is empty.
+    /// Kills the remaining processes after the leader was reaped. Must be called immediately after that, because the id
+    /// can be reused as soon as the group is empty.
     pub(crate) fn leader_reaped(&self) {
         self.send(Signal::KILL);
         self.reaped.cancel();
     }
 }
 
-/// Returns the text for the end of a process: `exit status 1`, `killed by SIGKILL`. Shells and bubblewrap report a
-/// signal that ended their child as a status above 128.
+/// Returns the text for the end of a process, such as `exit status 1` or `killed by SIGKILL`. Shells and bubblewrap
+/// report a signal that ended their child as a status above 128.
 pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
 
@@ -63,7 +63,7 @@ pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// Returns the name of a signal that ends processes. `None`: another number.
+/// Returns the name of a signal that ends processes. `None`: the number belongs to no such signal.
 const fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "SIGHUP",

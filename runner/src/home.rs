@@ -1,5 +1,5 @@
-//! The directory that a program uses as its user's home. It contains the program's sessions, and of the user's files
-//! only the linked login.
+//! The directory that a program uses as its user's home. It contains the program's sessions. Of the user's files it
+//! only contains a link to the login.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,12 +16,12 @@ use crate::{
     programs::AgentProgram,
 };
 
-/// The longest record that is read, in bytes.
+/// Maximum size of a record that is read, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
 /// Maximum number of bytes of a log that are read at once.
 const MAX_APPENDED_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Creates the directory, with a link to the login.
+/// Creates the directory with a link to the login.
 pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Result<()> {
     fs::create_dir_all(home)?;
     let Some(login) = login else { return Ok(()) };
@@ -35,8 +35,8 @@ pub(crate) fn prepare(home: &Path, login: Option<&Path>, name: &str) -> io::Resu
     }
 }
 
-/// Returns a path below the directory after removing links on it. An agent may write there, and a link could lead the
-/// runner out of the directory.
+/// Returns a path below the directory, and removes links on that path. An agent may write there, and a link could lead
+/// the runner out of the directory.
 pub(crate) fn unlinked(home: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = home.to_owned();
     for part in Path::new(name) {
@@ -64,7 +64,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a file or a link, if it exists. A directory is an error: an agent may have filled it.
+/// Removes a file or a link, if it exists. A directory is an error, because an agent may have filled it.
 pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -72,8 +72,7 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file atomically. An existing entry is replaced and never followed, because an agent may have created a
-/// link.
+/// Writes a file atomically. Replaces an existing entry and never follows it, because an agent may have created a link.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
     remove_file(&aside)?;
@@ -83,7 +82,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&aside, path)
 }
 
-/// Reads a file that [`replace`] wrote. An agent may have replaced it with a link, a pipe, a device or a file of any
+/// Reads a file that [`replace`] wrote. An agent may have replaced it by a link, a pipe, a device or a file of any
 /// size.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let file = open(path)?;
@@ -95,14 +94,14 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file to read it. Does not follow a link, and does not wait for the other end of a pipe.
+/// Opens a file for reading. Does not follow a link, and does not wait for the other end of a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let how = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     OpenOptions::new().read(true).custom_flags(how.cast_signed()).open(path)
 }
 
-/// Returns a program's environment: that of its thread with this home, the variables of its kind, and the variables that its
-/// operator grants.
+/// Returns a program's environment: its thread's environment with this home, the variables of its kind, and the
+/// variables that its operator grants.
 pub(crate) fn environment_in(
     home: &Path,
     launch: &LaunchSpec,
@@ -120,7 +119,7 @@ pub(crate) fn environment_in(
 pub(crate) fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
     let mut file = open(log).ok()?;
     let found = file.metadata().ok()?;
-    // A log that was replaced may be shorter.
+    // A replaced log may be shorter.
     let from = if found.len() < from { 0 } else { from };
     if !found.is_file() || found.len() == from {
         return None;
@@ -171,7 +170,7 @@ mod tests {
         prepare(&home, Some(&login), "a/auth.json").unwrap();
         assert_eq!(fs::read_to_string(home.join("a/auth.json")).unwrap(), "mine");
 
-        // An agent leads the way out of its home.
+        // An agent creates a link that leads out of its home.
         let outside = directory.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::remove_dir_all(home.join("a")).unwrap();

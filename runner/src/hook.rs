@@ -1,6 +1,6 @@
-//! A program's hook: the command that a program runs before each tool call, and the runner's end of it. The command
-//! sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure here ends
-//! in a refusal.
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of its connection. The
+//! command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure
+//! here results in a denial.
 
 use std::{
     ffi::OsString,
@@ -28,14 +28,16 @@ use crate::tools::DECISION_LIMIT;
 const MAX_QUESTION_BYTES: u64 = 1024 * 1024;
 /// Maximum number of waiting requests per program.
 const WAITING: usize = 32;
-/// Maximum number of concurrent connections, and the time for sending a request and for receiving the answer.
+/// Maximum number of concurrent connections.
 const CONNECTIONS: usize = 64;
+/// Time limit for transferring a request, and for sending the answer. It does not include the wait for the decision.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time limit of a program's hook. The program runs the tool after that, so the command ends earlier: it sends its
-/// request in the time between the two limits.
+/// Time limit that a program gives its hook. After it, the program runs the tool, so the command must end earlier. It
+/// waits at most [`ANSWER_TIMEOUT`] for the answer; the other 30 seconds are for sending the request.
 pub(crate) const LIMIT: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 30);
+/// Time limit for the runner's answer to a hook command.
 const ANSWER_TIMEOUT: Duration = DECISION_LIMIT;
 /// The exit status with which a hook refuses a call.
 const REFUSED: u8 = 2;
@@ -53,7 +55,7 @@ pub fn ask(socket: &Path) -> ExitCode {
         }
         Err(error) => {
             // Codex treats the call as refused only if a reason is given.
-            let _ = writeln!(io::stderr(), "refused: the runner is not reachable: {error}");
+            let _ = writeln!(io::stderr(), "refused: no decision from the runner: {error}");
             ExitCode::from(REFUSED)
         }
     }
@@ -63,15 +65,15 @@ fn ask_at(socket: &Path) -> io::Result<String> {
     let mut question = String::new();
     io::stdin().take(MAX_QUESTION_BYTES + 1).read_to_string(&mut question)?;
     if question.len() as u64 > MAX_QUESTION_BYTES {
-        return Err(io::Error::other("the call is too large to be judged"));
+        return Err(io::Error::other("the call is too large for a decision"));
     }
-    // One line, regardless of white space between the fields.
+    // Makes the question one line, whatever white space is between its fields.
     let question: Value = serde_json::from_str(&question)?;
-    put(socket, &format!("{question}\n"), IO_TIMEOUT)
+    send_request(socket, &format!("{question}\n"), IO_TIMEOUT)
 }
 
 /// Sends a request to the runner and waits for the answer.
-fn put(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String> {
+fn send_request(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String> {
     let mut stream = BlockingStream::connect(socket)?;
     stream.set_write_timeout(Some(io_timeout))?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -81,7 +83,7 @@ fn put(socket: &Path, question: &str, io_timeout: Duration) -> io::Result<String
     if answer.ends_with('\n') {
         Ok(answer)
     } else {
-        Err(io::Error::other("the runner is gone"))
+        Err(io::Error::other("the runner closed the connection without an answer"))
     }
 }
 
@@ -99,11 +101,11 @@ pub(crate) fn denial(why: &str) -> Value {
 pub(crate) struct HookCall {
     /// The program's input to its hook.
     pub(crate) input: Value,
-    /// Takes the answer. `None`: the tool may run. Dropping it refuses the call.
+    /// Receives the answer. `None`: the tool may run. Dropping the sender denies the call.
     pub(crate) answer: oneshot::Sender<Option<Value>>,
 }
 
-/// The runner's end: a socket that is accessible to its user only.
+/// The runner's end of the hook: a Unix socket. Its directory and the umask restrict access.
 #[derive(Debug)]
 pub(crate) struct HookServer {
     calls: mpsc::Receiver<HookCall>,
@@ -111,7 +113,7 @@ pub(crate) struct HookServer {
 }
 
 impl HookServer {
-    /// Listens at that path, which must not exist yet.
+    /// Listens at that path. No file may exist there.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         Self::bind_with(path, CONNECTIONS, IO_TIMEOUT)
     }
@@ -159,16 +161,16 @@ async fn serve(listener: UnixListener, ask: mpsc::Sender<HookCall>, connections:
                     answered.await
                 });
             }
-            // One connection failed, which refuses its call, or too many are open.
+            // A connection failed, so its call is denied, or the process has no free file descriptors.
             Err(error) => {
-                debug!(%error, "a question of a hook is not received");
+                debug!(%error, "a hook connection was not accepted");
                 sleep(PAUSE).await;
             }
         }
     }
 }
 
-/// A connection that is dropped without an answer refuses.
+/// Answers one connection. A connection that closes without an answer denies its call.
 async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout: Duration) -> Option<()> {
     let (reader, mut writer) = stream.split();
     let mut line = String::new();
@@ -179,14 +181,15 @@ async fn answer(mut stream: UnixStream, ask: mpsc::Sender<HookCall>, io_timeout:
     ask.send(HookCall { input, answer }).await.ok()?;
     let reply = match decided.await.ok()? {
         Some(answer) => format!("{answer}\n"),
-        // An empty answer, which programs treat as permission.
+        // Programs treat an empty answer as permission.
         None => "\n".to_owned(),
     };
     timeout(io_timeout, writer.write_all(reply.as_bytes())).await.ok()?.ok()
 }
 
-/// Returns the command of a program's hook, which refuses if the runner does not answer. It is one text that contains
-/// everything it runs, so a program's trust in its hash covers all of it. `None`: a path cannot be quoted for a shell.
+/// Returns the shell command of a program's hook. The command denies the call if the runner does not answer. It
+/// contains everything that it runs, so a program that trusts the hash of the command trusts all of it. `None`: a path
+/// cannot be quoted for a shell.
 pub(crate) fn command(words: &[OsString], socket: &Path) -> Option<String> {
     let quoted = words.iter().map(|word| word.to_str()).chain([socket.to_str()]);
     let quoted: Option<Vec<String>> = quoted.map(|word| Some(quote(word?))).collect();
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unanswered_question_is_refused() {
+    async fn unanswered_hook_request_is_denied() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let mut server = HookServer::bind(&path).unwrap();
@@ -234,7 +237,11 @@ mod tests {
 
         let question = tokio::spawn(ask_hook(path.clone(), "{}\n"));
         drop(server.next().await);
-        assert_eq!(question.await.unwrap(), "", "no answer is a refusal at the other end");
+        assert_eq!(
+            question.await.unwrap(),
+            "",
+            "the hook command denies a call without an answer"
+        );
         assert_eq!(ask_hook(path, "not json\n").await, "");
     }
 
@@ -256,7 +263,7 @@ mod tests {
         let first = tokio::spawn(ask_hook(path.clone(), "{\"n\":1}\n"));
         let call = server.next().await;
         let second = tokio::spawn(ask_hook(path.clone(), "{\"n\":2}\n"));
-        // Leave time for a second request to arrive.
+        // Gives a second request time to arrive.
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
         }
@@ -271,16 +278,16 @@ mod tests {
     }
 
     #[test]
-    fn question_without_receiver_is_abandoned() {
+    fn hook_request_without_reader_times_out() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let longer_than_any_buffer = "x".repeat(16 * 1024 * 1024);
-        assert!(put(&path, &longer_than_any_buffer, Duration::from_millis(50)).is_err());
+        assert!(send_request(&path, &longer_than_any_buffer, Duration::from_millis(50)).is_err());
     }
 
     #[test]
-    fn failed_hook_refuses() {
+    fn failed_hook_denies_call() {
         let words = ["/nowhere/tr'oupe".into(), "hook".into()];
         let command = command(&words, Path::new("/a b/s")).unwrap();
         let output = std::process::Command::new("sh")

@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests, each over its own connection.
+//! HTTP/1.1 requests. Each request uses its own connection.
 
 use std::{io, time::Duration};
 
@@ -18,10 +18,10 @@ use troupe_client::{
     tls::{ClientFiles, http_connection},
 };
 
-/// How long a connection may take, including TLS.
+/// Maximum time to establish a connection, including TLS.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a request has no response.
+/// The reason why a request has no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExchangeError {
     /// The request was not sent.
@@ -32,12 +32,12 @@ pub(crate) enum ExchangeError {
     Lost(String),
 }
 
-/// Sends a request to the server of a URL, `http` or `https`, and returns the head of the response. Redirects are not
+/// Sends a request to the server of an `http` or `https` URL, and returns the head of the response. Redirects are not
 /// followed.
 ///
 /// # Errors
 ///
-/// [`ExchangeError`].
+/// See [`ExchangeError`].
 pub(crate) async fn exchange<B>(
     server: &Uri,
     files: &ClientFiles,
@@ -83,7 +83,7 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| ExchangeError::Unconnected(error.to_string()))?;
-    // It ends with the response's body, or when the response is no longer wanted.
+    // The task ends with the response's body, or when the response is dropped.
     tokio::spawn(connection);
     let sent = sender.send_request(request).await;
     sent.map_err(|error| ExchangeError::Lost(error.to_string()))

@@ -1,10 +1,10 @@
-//! Input as programs and models write and read it.
+//! Converts input to and from the formats that programs and models use.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{Input, InputItem, NamedPath, input_item::Item};
 
-/// A piece of input in JSON.
+/// An input item in JSON.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum JsonItem {
@@ -26,7 +26,8 @@ impl From<JsonItem> for InputItem {
     }
 }
 
-/// The pieces of an input in JSON, as [`JsonItem`] reads them. A kind of piece from a newer release is left out.
+/// Returns the items of an input in the JSON form of [`JsonItem`]. Unknown kinds of items from a newer release are
+/// omitted.
 pub(crate) fn to_json(input: &Input) -> Vec<Value> {
     items(input)
         .map(|item| match item {
@@ -38,12 +39,12 @@ pub(crate) fn to_json(input: &Input) -> Vec<Value> {
         .collect()
 }
 
-/// An input as text, a piece a line.
+/// Returns an input as text, with one line per item.
 pub(crate) fn to_text(input: &Input) -> String {
     items(input).map(item_to_text).collect::<Vec<_>>().join("\n")
 }
 
-/// A piece of an input as text.
+/// Returns an input item as text.
 pub(crate) fn item_to_text(item: &Item) -> String {
     match item {
         Item::Text(text) => text.clone(),

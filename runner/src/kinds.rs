@@ -17,17 +17,17 @@ use crate::{
     programs::{Program, ProgramKind, Programs},
 };
 
-/// What a runner can execute.
+/// The kinds of programs that a runner can execute.
 pub(crate) struct Kinds {
     programs: Programs,
-    /// One for each program, in their order.
+    /// The kind of each program, in the order of the programs.
     kinds: Vec<Arc<dyn AgentKind>>,
 }
 
 /// The program and model of a thread.
 pub(crate) struct Role {
     pub(crate) kind: Arc<dyn AgentKind>,
-    /// `None`: the program's own default.
+    /// The model in the program's format. `None`: the program's own default.
     pub(crate) model: Option<String>,
     /// The credentials in the program's environment.
     pub(crate) secrets: Vec<String>,
@@ -54,8 +54,8 @@ impl Kinds {
         }
     }
 
-    /// Determines the restrictions that they can enforce on this machine, and with `has_secrets` whether secrets can be
-    /// hidden.
+    /// Determines the restrictions that programs can enforce on this machine. With `has_secrets`, also determines
+    /// whether secrets can be hidden.
     pub(crate) async fn prepare(&self, has_secrets: bool) {
         let is_confined = |program: &Program| match &program.kind {
             ProgramKind::Process(program) => program.confine,
@@ -68,13 +68,14 @@ impl Kinds {
         }
         if confinement::find(self.programs.landlock).await == Means::Nothing && has_secrets {
             warn!(
-                "programs and commands of agents can read what is to be hidden from them: the directories of other threads, and \
+                "programs and commands of agents can read paths that should be hidden: the directories of other threads, and \
                  without a launcher the token of the runner"
             );
         }
     }
 
-    /// Returns their description for the supervisor. Two programs of one kind have the restrictions that both enforce.
+    /// Returns the kinds' description for the supervisor. A kind with several programs has only the restrictions that
+    /// all of them enforce.
     pub(crate) fn describe(&self) -> Vec<RunnerKind> {
         let mut described: Vec<RunnerKind> = Vec::new();
         for kind in self.kinds.iter().map(|kind| kind.describe()) {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_reports_guarantees_of_all_its_programs() {
+    fn kind_reports_only_guarantees_common_to_its_programs() {
         let kinds = kinds(
             "programs:\n- {kind: process, command: a, holds_read_only: true, providers: [p]}\n- {kind: process, \
              command: b}",

@@ -91,9 +91,9 @@ pub fn limits() -> Vec<Area> {
     vec![provider_access::limits(), a2a::limits()]
 }
 
-/// Attaches to the supervisor and executes threads until `shutdown` is cancelled. It then drains: it takes no more threads,
-/// lets running turns finish, interrupts the rest (see [`Timing::drain_limit`]), stops every program and returns. If the
-/// supervisor disconnects, the runner attaches again; a permanent rejection is an error.
+/// Attaches to the supervisor and executes threads until `shutdown` is cancelled. Then it drains: it accepts no more
+/// threads, lets running turns finish, interrupts the rest (see [`Timing::drain_limit`]), stops every program and
+/// returns. If the supervisor disconnects, the runner attaches again. A permanent rejection is an error.
 ///
 /// # Errors
 ///

@@ -27,18 +27,20 @@ use crate::{bearer::Bearer, config::RunnerConfig, error::RunnerError};
 const OUTGOING: usize = 64;
 /// Time limit for connecting, and for the welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of pings. A connection without a ping response is closed. Otherwise a lost supervisor would not be
-/// detected.
+/// Interval of pings. Without pings a lost supervisor would not be detected.
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// Time limit for the answer to a ping. After it, the connection is closed.
 const PING_ANSWER: Duration = Duration::from_secs(10);
-/// The lease if the welcome names none, and the longest: the wire format permits values that are outside of the clock's range.
+/// The lease if the welcome contains none.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// Maximum lease: the wire format permits values that are outside of the clock's range.
 const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-/// The bounds of the heartbeat interval.
+/// Minimum heartbeat interval.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(50);
+/// Maximum heartbeat interval.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// Where the supervisor is and how the runner calls it.
+/// The supervisor's address, and the settings for calling it.
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor {
     endpoint: Endpoint,
@@ -64,23 +66,23 @@ impl Supervisor {
         })
     }
 
-    /// Returns a connection for the threads' tools, separate from the stream's: a draining supervisor closes
-    /// connections on which calls share a long stream.
+    /// Returns a connection for the threads' tools. It is separate from the stream's connection, because a draining
+    /// supervisor closes connections with a long-lived stream.
     pub(crate) fn channel_for_tools(&self) -> Channel {
         tls::channel(&self.endpoint, &self.tls)
     }
 }
 
-/// The reason for a missing or broken stream.
+/// The reason why there is no stream, or why it broke.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("the supervisor cannot be reached")]
     Unreachable(#[source] transport::Error),
-    #[error("the supervisor said {:?}: {}", .0.code(), .0.message())]
+    #[error("the supervisor answered {:?}: {}", .0.code(), .0.message())]
     Refused(Status),
-    #[error("the supervisor did not say welcome within {WELCOME_TIMEOUT:?}")]
+    #[error("the supervisor did not send its welcome within {WELCOME_TIMEOUT:?}")]
     Silent,
-    #[error("the supervisor said something else before its welcome")]
+    #[error("the supervisor sent another message before its welcome")]
     NoWelcome,
     #[error("the supervisor ended the stream")]
     Ended,
@@ -89,7 +91,7 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
-    /// Returns the permanent error of a runner that was never attached: a retry would get the same answer.
+    /// Returns the permanent error of a runner that was never attached. `None`: a retry may succeed.
     pub(crate) fn final_refusal(&self) -> Option<RunnerError> {
         match self {
             Self::Refused(status) => match status.code() {
@@ -112,7 +114,8 @@ pub(crate) struct Link {
     pub(crate) outgoing: mpsc::Sender<AttachRequest>,
     pub(crate) incoming: Streaming<AttachResponse>,
     pub(crate) heartbeat: Interval,
-    /// How long the supervisor waits for this runner after the stream has ended. Then it settles or places its threads.
+    /// How long the supervisor waits for this runner after the stream has ended. After that it settles the threads or
+    /// places them elsewhere.
     pub(crate) lease: Duration,
 }
 
@@ -134,14 +137,14 @@ impl Link {
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
         let (outgoing, stream) = mpsc::channel(OUTGOING);
-        // Queued before the call: the supervisor may not answer the call until it has read hello.
+        // Queued before the call, because the supervisor may not answer the call until it has received the hello.
         let hello = AttachRequest {
             message: Some(attach_request::Message::Hello(hello)),
         };
         outgoing.try_send(hello).map_err(|_| LinkError::Ended)?;
         let mut request = Request::new(ReceiverStream::new(stream));
         if let Some(token) = &supervisor.token {
-            // Reads the current token: the previous stream's token may have expired.
+            // Reads the current token, because the token of the previous stream may have expired.
             let bearer = Bearer::new(token.present().expose()).map_err(|_| LinkError::Unsendable)?;
             bearer.authorize(&mut request);
         }
@@ -175,7 +178,7 @@ fn lease(welcome: &RunnerWelcome) -> Duration {
         .map_or(DEFAULT_LEASE, |lease| lease.min(LONGEST_LEASE))
 }
 
-/// Returns a third of the lease.
+/// Returns the heartbeat interval: a third of the lease, within its limits.
 fn heartbeat_interval(lease: Duration) -> Duration {
     (lease / 3).clamp(SHORTEST_HEARTBEAT, LONGEST_HEARTBEAT)
 }
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_definite_refusal_is_final() {
+    fn only_permanent_rejection_is_final() {
         assert!(
             LinkError::Refused(Status::unauthenticated("who?"))
                 .final_refusal()

@@ -1,6 +1,6 @@
-//! A thread's tools as an MCP server, which `troupe mcp` runs for the client that started it. The supervisor supplies
-//! the tools and their descriptions for every listing. Every tool call is a call of the thread. A refusal is a tool
-//! result that contains our JSON, so that the model reads it. Only invalid MCP is a protocol error.
+//! Serves a thread's tools as an MCP server, which `troupe mcp` runs for its client. The supervisor supplies the tools
+//! and their descriptions for every listing. Every tool call is a call of the thread. A denial is a tool result with
+//! Troupe's JSON, so that the model reads it. Only invalid MCP is a protocol error.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ use crate::{
 
 /// The server's name.
 const NAME: &str = "troupe";
-/// The server's instructions, which a client may show to its model.
+/// The server's instructions, which a client may pass to its model.
 const INSTRUCTIONS: &str = "Tools to lead agents of your own: list_agents names their roles, spawn_agent starts one on \
                             a task, wait answers when one has settled, send_input gives it more to do, close_agent ends \
                             it. They run beside you; wait for what they found before you rely on it.";
 
-/// Returns whether the tool of that name has annotations for MCP clients.
+/// Returns whether the tool with that name has annotations for MCP clients.
 #[must_use]
 pub fn is_annotated(tool: &str) -> bool {
     tool_hints::annotations(tool).is_some()
@@ -63,7 +63,7 @@ pub enum Caller {
     },
 }
 
-/// The reason why there are no tools to serve, or not any more.
+/// The reason why no tools can be served, or why serving ended.
 #[derive(Debug, thiserror::Error)]
 pub enum McpError {
     /// The token cannot be sent.
@@ -72,19 +72,19 @@ pub enum McpError {
     /// The supervisor rejects the token, or is not available.
     #[error("the supervisor offers no tools: {0}")]
     Refused(String),
-    /// The client does not speak MCP, or no supported version.
-    #[error("the client does not begin as MCP does: {0}")]
+    /// The client does not speak MCP, or supports no version that this server supports.
+    #[error("the client does not speak MCP: {0}")]
     Handshake(&'static str),
-    /// Serving failed because of a defect.
+    /// A bug ended the serving.
     #[error("serving the tools failed: {0}")]
     Defect(#[from] JoinError),
 }
 
-/// The tools of one thread, ready to be served.
+/// The tools of one thread, ready for serving.
 #[derive(Clone)]
 pub struct ToolServer {
     toolbox: Toolbox,
-    /// Whether the caller has more permissions than the thread.
+    /// Whether the caller's token has more permissions than the thread.
     is_operator: bool,
     thread_id: String,
     /// Records the calls while the server serves.
@@ -103,8 +103,8 @@ impl ToolServer {
             Caller::Thread { token } => {
                 let bearer = bearer(&token)?;
                 let toolbox = |thread_id| Toolbox::new(supervisor.clone(), Some(bearer.clone()), thread_id);
-                // The token identifies its thread, but a note without an id belongs to the thread itself and needs the
-                // thread's name.
+                // The token identifies its thread. But a note without an id is for the thread itself, and that call needs
+                // the thread's id.
                 let own = toolbox(String::new()).own_thread().await;
                 let own = own.map_err(|failure| McpError::Refused(failure.text().to_owned()))?;
                 Ok(Self {
@@ -130,14 +130,14 @@ impl ToolServer {
         }
     }
 
-    /// Returns the thread whose tools they are.
+    /// Returns the id of the thread whose tools are served.
     #[must_use]
     pub fn thread_id(&self) -> &str {
         &self.thread_id
     }
 
-    /// Serves until the client disconnects or `stop` is cancelled. Running calls then have a few seconds to end. Their
-    /// effects are not undone. Only MCP is written to `output`.
+    /// Serves until the client disconnects or `stop` is cancelled. After that, running calls have a few seconds to end.
+    /// Their effects are not undone. Only MCP is written to `output`.
     ///
     /// # Errors
     ///
@@ -159,19 +159,19 @@ impl ToolServer {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        // A line that is longer than any message of ours is dropped unread.
+        // A line that is longer than every valid message is dropped unread.
         let transport = AsyncRwTransport::new_server(input, output).with_max_line_length(2 * MAX_MESSAGE_BYTES);
         let running = match self.serve_with_ct(transport, stop).await {
             Ok(running) => running,
             Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => return Ok(()),
-            // The client's message may contain anything, so the error does not repeat it.
+            // The client's message may contain anything, so the error does not include it.
             Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
-                return Err(McpError::Handshake("it sent something else before initialize"));
+                return Err(McpError::Handshake("it sent another message before initialize"));
             }
             Err(ServerInitializeError::InitializeFailed(_)) => {
-                return Err(McpError::Handshake("no version of it is common to both"));
+                return Err(McpError::Handshake("it supports no version that this server supports"));
             }
-            Err(_) => return Err(McpError::Handshake("it does not take the answer")),
+            Err(_) => return Err(McpError::Handshake("it did not accept the answer to initialize")),
         };
         match running.waiting().await? {
             QuitReason::JoinError(error) => Err(error.into()),
@@ -216,14 +216,14 @@ impl ServerHandler for ToolServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        // An empty list would look like a thread without permissions.
+        // If the tools cannot be listed, the call fails: an empty list would look like a thread without permissions.
         let offered = self
             .toolbox
             .offered()
             .await
             .map_err(|failure| ErrorData::internal_error(failure.text().to_owned(), Some(failure.to_json())))?;
         Ok(ListToolsResult::with_all_items(
-            offered.into_iter().map(described).collect(),
+            offered.into_iter().map(mcp_tool).collect(),
         ))
     }
 
@@ -238,7 +238,7 @@ impl ServerHandler for ToolServer {
             args: request.arguments.unwrap_or_default(),
             warning: None,
         };
-        // Calls that the client cancelled, or whose client has disconnected, are not awaited.
+        // Stops waiting for calls that the client cancelled, or whose client has disconnected.
         let answer = tokio::select! {
             answer = Box::pin(self.answer(call)) => answer,
             () = context.ct.cancelled() => Err(ToolFailure::local("the call was cancelled")),
@@ -247,7 +247,7 @@ impl ServerHandler for ToolServer {
     }
 }
 
-fn described(tool: ToolDescription) -> Tool {
+fn mcp_tool(tool: ToolDescription) -> Tool {
     let schema = schema(&tool);
     let annotations = tool_hints::annotations(&tool.name);
     let described = Tool::new(tool.name, tool.description, Arc::new(schema));
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     fn server() -> ToolServer {
-        // No server listens there: these tests make no calls.
+        // No server listens at that address, because these tests make no calls.
         let channel = Endpoint::from_static("http://127.0.0.1:9").connect_lazy();
         ToolServer {
             toolbox: Toolbox::new(channel, None, "t".to_owned()),
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn tool_description_comes_from_supervisor() {
         let tool = |schema: &str| {
-            described(ToolDescription {
+            mcp_tool(ToolDescription {
                 name: "wait".to_owned(),
                 description: "d".to_owned(),
                 input_schema_json: schema.to_owned(),

@@ -1,5 +1,5 @@
-//! Telemetry of a thread. Values replace each other and lost values do no harm, so they are sent at most four times a
-//! second.
+//! Telemetry of a thread. A new value replaces an older one and lost values do no harm, so telemetry is sent at most
+//! four times a second.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::text::keep_end;
 
 /// Minimum time between two messages about a thread.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum size of the waiting output, in bytes. The supervisor does not keep more either.
+/// Maximum size of the waiting output, in bytes. The supervisor stores the same amount.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// The latest values about a thread.
@@ -22,7 +22,7 @@ pub(crate) struct TelemetryValues {
     pub(crate) plan: Vec<PlanStep>,
 }
 
-/// Collects a thread's telemetry and determines when to send it.
+/// Collects a thread's telemetry and determines when it is sent.
 #[derive(Debug)]
 pub(crate) struct Meter {
     shown: TelemetryValues,
@@ -31,10 +31,10 @@ pub(crate) struct Meter {
     not_before: Instant,
 }
 
-/// The telemetry that is sent at once.
+/// The telemetry that is sent in one message.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
-    /// The values, if they changed.
+    /// The values, if they have changed.
     pub(crate) shown: Option<TelemetryValues>,
     /// The output since the last reading. It may be empty.
     pub(crate) output: String,
@@ -66,7 +66,7 @@ impl Meter {
         (self.changed || !self.output.is_empty()).then_some(self.not_before)
     }
 
-    /// Takes the telemetry to send. The next reading is due an interval later at the earliest.
+    /// Removes and returns the telemetry to send. The next reading is due one interval later at the earliest.
     pub(crate) fn take(&mut self, now: Instant) -> Reading {
         self.not_before = now + INTERVAL;
         Reading {

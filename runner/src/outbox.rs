@@ -1,4 +1,4 @@
-//! Reports to the supervisor. Pure: it keeps recorded reports until they are durable, and determines the next one to
+//! Reports to the supervisor. Pure: stores recorded reports until they are durable, and determines the next report to
 //! send. The runner state sends them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,10 +28,11 @@ pub(crate) struct Numbered<R> {
     pub(crate) report: R,
 }
 
-/// The reports of every attempt. They are numbered from 1, kept until acknowledged, and sent again after a reattach.
+/// The reports of all attempts. The reports of an attempt are numbered from 1, kept until acknowledged, and sent again
+/// after a reattach.
 ///
-/// Reports of a change of state need no bound: turns start only by command, so an attempt without a connection to the
-/// supervisor soon has nothing more to report. The owner of the outbox bounds other reports.
+/// Reports of state changes need no limit: turns start only by command, so an attempt without a connection to the
+/// supervisor soon has nothing more to report. The owner of the outbox limits other reports.
 #[derive(Debug)]
 pub(crate) struct Outbox<R> {
     lanes: BTreeMap<Attempt, Lane<R>>,
@@ -103,7 +104,7 @@ impl<R> Outbox<R> {
         self.lanes.remove(attempt);
     }
 
-    /// Returns the number of the last report of the attempt, acknowledged or not. 0: none.
+    /// Returns the number of the attempt's last report, acknowledged or not. 0: there is no report.
     pub(crate) fn last(&self, attempt: &Attempt) -> u64 {
         self.lanes.get(attempt).map_or(0, Lane::last)
     }
@@ -174,7 +175,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Record,
-        /// The next report is sent and arrives, or is lost with the stream.
+        /// The next report is sent. It arrives, or is lost with the stream.
         Send {
             arrives: bool,
         },
@@ -192,13 +193,14 @@ mod tests {
     }
 
     proptest! {
-        /// After any loss of messages, a supervisor that accepts reports in order receives each exactly once.
+        /// Checks that a supervisor that accepts reports in order receives each report exactly once, after any loss of
+        /// messages.
         #[test]
         fn reports_arrive_once_and_in_order(steps in prop::collection::vec(step(), 0..200)) {
             let mut outbox = Outbox::new();
             let mut recorded = 0_u64;
             let mut applied: Vec<u64> = Vec::new();
-            // After a loss the stream is broken until the runner attaches again.
+            // After a lost message the stream is broken until the runner attaches again.
             let mut broken = false;
             let arrive = |numbered: Numbered<u64>, applied: &mut Vec<u64>| {
                 assert_eq!(numbered.sequence, numbered.report);

@@ -1,14 +1,14 @@
-//! The tools of an agent program's own that a thread may be offered.
+//! An agent program's own tools that a thread may be offered.
 
 use tool_policy::{NativeTools, Policy};
 use troupe_proto::common::v1::Sandbox;
 
-/// A tool of a program's own.
+/// One of a program's own tools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnTool {
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
-    /// Aliases that the program treats as the same tool. The policy must allow all of them.
+    /// Names of other tools with the same effect. The policy must allow all of them.
     pub(crate) alike: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ pub(crate) const fn external(name: &'static str) -> OwnTool {
     }
 }
 
-/// Returns a writing tool that is allowed only if the aliases are allowed as well.
+/// Returns a writing tool that is allowed only if the tools in `alike` are allowed as well.
 pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -> OwnTool {
     OwnTool {
         name,
@@ -49,8 +49,8 @@ pub(crate) const fn writes(name: &'static str, alike: &'static [&'static str]) -
     }
 }
 
-/// All tools of a program that a thread may be offered, and their names in policies. This is an allow list: tools of
-/// later releases are not offered.
+/// All of a program's own tools that a thread may be offered, and their names in policies. This is an allowlist: tools
+/// of later releases are not offered.
 pub(crate) struct OwnTools(pub(crate) NativeTools, pub(crate) &'static [OwnTool]);
 
 impl OwnTools {
@@ -59,7 +59,7 @@ impl OwnTools {
         self.allowed(policy, |effect| effect == Effect::Reads || access != Sandbox::ReadOnly)
     }
 
-    /// Returns the names of the tools that are withheld only because of the network, although the policy allows them.
+    /// Returns the names of the tools that the policy allows but that are withheld because of their network access.
     pub(crate) fn withheld(&self, policy: &Policy, access: Sandbox) -> Vec<&'static str> {
         let withheld = self.allowed(policy, |effect| {
             effect == Effect::External && access == Sandbox::ReadOnly

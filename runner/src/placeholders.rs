@@ -1,4 +1,4 @@
-//! Empty directories that exist only to be mounted over.
+//! Empty directories that exist only as mount points.
 
 use std::{
     fs::{self, File},
@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Maximum number of attempts to create a placeholder that another runner removes in between.
+/// Maximum number of attempts to create a placeholder while another runner removes it.
 const PLACEHOLDER_ATTEMPTS: usize = 8;
 
 /// The placeholders of one thread.
@@ -17,7 +17,7 @@ const PLACEHOLDER_ATTEMPTS: usize = 8;
 pub(crate) struct Placeholders(Vec<Placeholder>);
 
 impl Placeholders {
-    /// Creates the placeholder at a path, or shares an existing one.
+    /// Creates the placeholder at a path, or shares an existing placeholder.
     pub(crate) fn hold(&mut self, path: &Path) -> io::Result<()> {
         self.0.push(Placeholder::hold(path)?);
         Ok(())
@@ -33,8 +33,8 @@ impl Drop for Placeholders {
     }
 }
 
-/// An empty directory that exists only to be mounted over. Every runner that needs it holds a shared lock on it; the last
-/// one removes it. Removing it earlier would remove the mounts of the others.
+/// An empty directory that exists only as a mount point. Every runner that needs it holds a shared lock on it, and the
+/// last one removes it. An earlier removal would remove the mounts of the other runners.
 #[derive(Debug)]
 struct Placeholder {
     path: PathBuf,
@@ -50,7 +50,7 @@ impl Placeholder {
             }
             let Ok(lock) = File::open(path) else { continue };
             if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
-                // Its last user removes it immediately.
+                // Its last user is about to remove it.
                 std::thread::yield_now();
                 continue;
             }
@@ -62,7 +62,7 @@ impl Placeholder {
                 });
             }
         }
-        Err(io::Error::other("another program removes it again and again"))
+        Err(io::Error::other("another program repeatedly removes it"))
     }
 }
 

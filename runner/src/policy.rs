@@ -10,7 +10,7 @@ use crate::{agent::StartFailure, text::one_line};
 /// Maximum length of a displayed parameter value, in characters.
 const MAX_VALUE_CHARS: usize = 80;
 
-/// Compiles the policy that the supervisor sent. A layer with an unknown kind of pattern, from a newer release, allows
+/// Compiles the policy that the supervisor sent. A layer with an unknown kind of pattern, from a newer release, permits
 /// nothing.
 ///
 /// # Errors
@@ -34,7 +34,7 @@ pub(crate) fn compile(policy: &ToolPolicy) -> Result<Policy, StartFailure> {
     Policy::compile(layers.collect()).map_err(|error| StartFailure::not_enforceable(error.to_string()))
 }
 
-/// Returns the policy of a layer of globs.
+/// Returns a policy with one layer of glob patterns.
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(crate) fn of_lists(allow: &[&str], deny: &[&str]) -> Policy {
@@ -53,7 +53,7 @@ pub(crate) fn gap_of_effort(effort: &str, program: &str) -> String {
     format!("reasoning_effort \"{effort}\" is not applied: {program} has no such effort for the model")
 }
 
-/// Returns the gap to report for role parameters that a program does not apply. `None`: it applies all of them.
+/// Returns the gap to report for role parameters that a program does not apply. `None`: it applies all parameters.
 pub(crate) fn gap_of_parameters(
     parameters: &BTreeMap<String, String>,
     program: &str,
@@ -72,12 +72,12 @@ pub(crate) fn gap_of_parameters(
     })
 }
 
-/// Returns the gap to report for tools that a policy allows but a read-only thread is not offered. `None`: no such
-/// tools.
+/// Returns the gap to report for tools that a policy allows but that a read-only thread is not offered. `None`: there
+/// are no such tools.
 pub(crate) fn gap_of_withheld(tools: &[&str]) -> Option<String> {
     (!tools.is_empty()).then(|| {
         format!(
-            "read-only it is not offered {}, which its policy allows: they would have the network that its model is on",
+            "read-only, it is not offered {}, which its policy allows: these tools would have the network of its model",
             tools.join(", ")
         )
     })

@@ -16,13 +16,13 @@ pub(crate) struct ProcessSpec {
     /// The program: a path, or a name that is looked up in PATH.
     pub(crate) command: PathBuf,
     pub(crate) args: Vec<OsString>,
-    /// Where it works.
+    /// The working directory.
     pub(crate) directory: PathBuf,
-    /// All of its environment.
+    /// The complete environment.
     pub(crate) environment: Environment,
-    /// Programs that it starts itself. They must stay visible even if other paths are hidden.
+    /// Programs that the process starts. They must stay visible even if other paths are hidden.
     pub(crate) starts: Vec<PathBuf>,
-    /// The paths that it may access. `None`: Landlock does not restrict it.
+    /// The paths that the process may access. `None`: Landlock does not restrict it.
     pub(crate) allowed: Option<AllowedPaths>,
 }
 
@@ -52,7 +52,7 @@ impl ProcessSpec {
     }
 }
 
-/// Starts a process in a process group of its own, with pipes for its output. It is killed when it is dropped.
+/// Starts a process in its own process group, with pipes for its output. Dropping the child kills the process.
 pub(crate) fn start(process: ProcessSpec, input: Stdio) -> io::Result<Child> {
     let (program, args, allowed) = launcher::stand_in(process.command, process.args, process.allowed);
     let mut command = Command::new(program);

@@ -20,26 +20,26 @@ use crate::{
     subprocess::{self, Limits},
 };
 
-/// Limits for getting a version: the program's time and its output.
+/// Limits for getting a version: the program's time, and the size of its output.
 const VERSION: Limits = Limits {
     time: Duration::from_secs(10),
     output: 4 * 1024,
 };
 
-/// An agent program that this release is tested with.
+/// An agent program with which this release is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownProgram {
-    /// Its name, as `--programs` takes it.
+    /// The program's name, as in `--programs`.
     pub name: &'static str,
-    /// The releases that the tests run: every version that begins with these numbers.
+    /// The tested releases: every version that begins with these numbers.
     pub tested: &'static str,
-    /// The command that installs it.
+    /// The command that installs the program.
     pub install: &'static str,
-    /// The command by which a person logs in.
+    /// The command with which a person logs in.
     pub log_in: &'static str,
 }
 
-/// The agent programs that this release is tested with.
+/// The agent programs with which this release is tested.
 pub const KNOWN: &[KnownProgram] = &[
     KnownProgram {
         name: "codex",
@@ -70,18 +70,18 @@ pub const KNOWN: &[KnownProgram] = &[
 /// A program of a runner that is not on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingProgram {
-    /// Its name: `codex`, `claude`, `opencode`, `gemini`, or the file name of a process's command.
+    /// The program's name: `codex`, `claude`, `opencode`, `gemini`, or the file name of a process's command.
     pub name: String,
-    /// Its command.
+    /// The program's command.
     pub command: PathBuf,
-    /// The `PATH` that was searched; `None`: the command is a path.
+    /// The `PATH` that was searched. `None`: the command is a path.
     pub searched: Option<OsString>,
-    /// The command that installs it, if it is known.
+    /// The command that installs the program, if it is known.
     pub install: Option<&'static str>,
 }
 
 impl MissingProgram {
-    /// What to do about it.
+    /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self.install {
@@ -108,17 +108,17 @@ impl fmt::Display for MissingProgram {
 /// A report on a program that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramReport {
-    /// As in [`MissingProgram::name`].
+    /// The program's name, as in [`MissingProgram::name`].
     pub name: String,
-    /// Where it is. `None`: its command is relative to the directory of each thread.
+    /// The program's path. `None`: its command is relative to the directory of each thread.
     pub path: Option<PathBuf>,
-    /// Its version. `None`: it did not say, or it has no known way to say it.
+    /// The program's version. `None`: the program did not print it, or the runner does not know how to request it.
     pub version: Option<String>,
-    /// The releases that the tests run. `None`: the tests do not run it.
+    /// The tested releases. `None`: the program is not tested.
     pub tested: Option<&'static str>,
-    /// Where its credentials come from. `None`: none were found, or it is a process.
+    /// The source of the program's credentials. `None`: none were found, or the program is a process.
     pub credentials: Option<String>,
-    /// Its sandbox.
+    /// The program's sandbox.
     pub sandbox: SandboxReport,
     /// The problems, each with its remedy.
     pub warnings: Vec<Warning>,
@@ -133,16 +133,16 @@ pub enum SandboxReport {
     Landlock,
     /// The program's own sandbox.
     Own,
-    /// Nothing: the program is not to be confined.
+    /// The program is not confined by intention.
     Nothing,
-    /// None: it runs on another machine.
+    /// The program runs on another machine.
     Remote,
-    /// Nothing, although it is to be confined: bubblewrap does not work here.
+    /// The program should be confined, but is not: bubblewrap does not work here.
     Unavailable,
 }
 
 impl SandboxReport {
-    /// As it is shown.
+    /// Returns the displayed name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -166,7 +166,7 @@ pub struct Warning {
 }
 
 impl fmt::Display for ProgramReport {
-    /// One line: `claude 2.1.329 at /usr/bin/claude, credentials: ANTHROPIC_API_KEY, sandbox: bubblewrap`.
+    /// Writes one line: `claude 2.1.329 at /usr/bin/claude, credentials: ANTHROPIC_API_KEY, sandbox: bubblewrap`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if let Some(version) = &self.version {
@@ -182,7 +182,7 @@ impl fmt::Display for ProgramReport {
     }
 }
 
-/// The name of a program, as reports have it.
+/// Returns the name of a program in reports.
 #[must_use]
 pub fn name(program: &Program) -> String {
     match &program.kind {
@@ -200,7 +200,7 @@ pub fn name(program: &Program) -> String {
     }
 }
 
-/// Looks for every program, without running any.
+/// Checks that every program exists, without running any.
 ///
 /// # Errors
 ///
@@ -209,7 +209,7 @@ pub fn find(programs: &Programs) -> Result<(), MissingProgram> {
     programs.all().iter().try_for_each(|program| path_of(program).map(drop))
 }
 
-/// Examines every program, all at once; at most 10 s. `home` is a directory that the programs take for their user's home
+/// Checks all programs concurrently, in at most 10 s. `home` is a directory that the programs use as their user's home
 /// while they print their version.
 pub async fn check(programs: &Programs, home: &Path) -> Vec<Result<ProgramReport, MissingProgram>> {
     let mut checks = JoinSet::new();
@@ -244,7 +244,7 @@ async fn check_one(program: &Program, may_use_landlock: bool, home: &Path) -> Re
                 report.version = Some(version);
             }
             Err(why) => report.warnings.push(Warning {
-                problem: format!("{} does not say its version: {why}", known.name),
+                problem: format!("{} does not print its version: {why}", known.name),
                 remedy: format!(
                     "run \"{} --version\"; reinstall it if that fails",
                     agent.command.display()
@@ -333,7 +333,7 @@ async fn version_of(agent: &AgentProgram, home: &Path) -> Result<String, String>
     version_in(&String::from_utf8_lossy(&output)).ok_or_else(|| "it printed no version".to_owned())
 }
 
-/// The first word that looks like a version, as in `codex-cli 0.169.0` and `2.1.329 (Claude Code)`.
+/// Returns the first word that looks like a version, as in `codex-cli 0.169.0` and `2.1.329 (Claude Code)`.
 fn version_in(text: &str) -> Option<String> {
     let words = text
         .split_whitespace()
@@ -364,7 +364,7 @@ fn untested(version: &str, known: &KnownProgram) -> Option<Warning> {
 }
 
 /// Returns the source of a program's credentials. Values that an operator sets in `environment` or `settings` count as
-/// one.
+/// a source.
 fn credentials_of(agent: &AgentProgram, inherited: impl Fn(&str) -> Option<OsString>) -> Option<String> {
     if let Some(login) = agent.login.as_ref().filter(|login| login.is_file()) {
         return Some(login.display().to_string());
@@ -374,10 +374,10 @@ fn credentials_of(agent: &AgentProgram, inherited: impl Fn(&str) -> Option<OsStr
         return Some(name.to_owned());
     }
     let is_given = !agent.environment.is_empty() || !agent.settings.is_empty();
-    is_given.then(|| "as its settings say".to_owned())
+    is_given.then(|| "from its settings".to_owned())
 }
 
-/// The credentials among the variables that a program inherits.
+/// Returns the credentials among the variables that a program inherits.
 fn keys_of(agent: &AgentProgram) -> Vec<&str> {
     let names = agent.inherit.iter().map(String::as_str);
     names.filter(|name| !is_base_url(name)).collect()
@@ -439,7 +439,11 @@ mod tests {
         let mut claude = AgentProgram::claude();
         assert_eq!(credentials_of(&claude, nothing), None);
         let base_url = |name: &str| (name == "ANTHROPIC_BASE_URL").then(|| OsString::from("http://proxy"));
-        assert_eq!(credentials_of(&claude, base_url), None, "a base URL is no credential");
+        assert_eq!(
+            credentials_of(&claude, base_url),
+            None,
+            "a base URL is not a credential"
+        );
         let key = |name: &str| (name == "ANTHROPIC_API_KEY").then(|| OsString::from("sk"));
         assert_eq!(credentials_of(&claude, key).as_deref(), Some("ANTHROPIC_API_KEY"));
         claude.environment.insert("MY_KEY".to_owned(), "sk".to_owned());

@@ -15,7 +15,7 @@ use troupe_client::{host::is_this_machine, tls::ClientFiles};
 
 /// The placeholder for a program's own default model.
 const DEFAULT_MODEL: &str = "default";
-/// Maximum size of the file, in bytes.
+/// Maximum size of a `runner.yaml`, in bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
 /// The credentials that programs read from their environment, with the variables that contain their base URLs. Each
@@ -60,7 +60,7 @@ pub(crate) fn is_base_url(name: &str) -> bool {
 /// The programs of a runner. The first program that supports a thread's provider and model executes the thread.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The programs, in their order.
+    /// The programs, in order of preference.
     pub programs: Vec<Program>,
     /// Paths that only threads with full access may read. A path that starts with `~/` is in the home of the runner's
     /// user.
@@ -109,9 +109,9 @@ pub const HIDDEN: &[&str] = &[
 pub struct Program {
     /// The kind of program.
     pub kind: ProgramKind,
-    /// The providers whose models it can use; empty: any.
+    /// The providers whose models the program can use. Empty: any provider.
     pub providers: Vec<String>,
-    /// The models that it can use; empty: any.
+    /// The models that the program can use. Empty: any model.
     pub models: Vec<GlobMatcher>,
     /// The models that replace the models of roles, the most specific pattern first. `None`: the program's own default.
     pub aliases: Vec<(GlobMatcher, Option<String>)>,
@@ -122,20 +122,20 @@ pub struct Program {
 pub struct ProcessProgram {
     /// The program: a path, or a name that is looked up in PATH.
     pub command: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<String>,
-    /// The variables that it inherits from the runner, in addition to the variables without secrets.
+    /// The variables that the program inherits from the runner, in addition to the variables without secrets.
     pub inherit: Vec<String>,
     /// Variables with fixed values.
     pub environment: BTreeMap<String, String>,
     /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
     pub confine: bool,
-    /// Whether its operator guarantees that it does not write where a READ_ONLY thread must not.
+    /// Whether the operator guarantees that the program does not write where a READ_ONLY thread must not.
     pub holds_read_only: bool,
 }
 
 impl ProcessProgram {
-    /// Returns a program that is restricted only in its tools.
+    /// Returns a program without confinement and without variables.
     #[must_use]
     pub fn new<A: Into<String>>(command: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -167,13 +167,13 @@ pub enum ProgramKind {
 /// A remote agent that speaks the Agent2Agent protocol.
 #[derive(Clone, Debug)]
 pub struct A2aProgram {
-    /// The URL below which its card is.
+    /// The URL below which the agent's card is.
     pub url: Uri,
-    /// How it is called. `None`: the first of JSON-RPC and HTTP+JSON that its card offers.
+    /// The binding that is used. `None`: the first of JSON-RPC and HTTP+JSON that the agent's card offers.
     pub binding: Option<A2aBinding>,
     /// The token of each request.
     pub token: Option<ShownToken>,
-    /// The authorities of its certificate, instead of the public ones.
+    /// The certificate authorities for the agent's certificate, instead of the public ones.
     pub authorities: Option<PathBuf>,
 }
 
@@ -189,7 +189,7 @@ pub enum A2aBinding {
 }
 
 impl A2aBinding {
-    /// Returns its name in agent cards.
+    /// Returns the binding's name in agent cards.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",
@@ -229,7 +229,7 @@ impl ProgramKind {
 /// An agent program that speaks the Agent Client Protocol.
 #[derive(Clone, Debug)]
 pub struct AcpProgram {
-    /// The profile: the protocol does not cover instructions and policies.
+    /// The profile, which adds what the protocol does not cover: instructions and policies.
     pub profile: Profile,
     /// The start parameters.
     pub program: AgentProgram,
@@ -252,13 +252,13 @@ pub enum Profile {
 pub struct AgentProgram {
     /// The program: a path, or a name that is looked up in PATH.
     pub command: PathBuf,
-    /// The variables that it inherits from the runner: its credentials, and no other secrets.
+    /// The variables that the program inherits from the runner: its credentials, and no other secrets.
     pub inherit: Vec<String>,
     /// Variables with fixed values.
     pub environment: BTreeMap<String, String>,
     /// The login file of a person. It is linked into the program's own directory.
     pub login: Option<PathBuf>,
-    /// The program's name of the provider; none: the program's default.
+    /// The program's name of the provider. `None`: the program's default.
     pub provider: Option<String>,
     /// Settings of the program, in its own format.
     pub settings: Map<String, Value>,
@@ -320,13 +320,13 @@ impl Programs {
         })
     }
 
-    /// The programs, in their order.
+    /// Returns the programs, in order of preference.
     #[must_use]
     pub fn all(&self) -> &[Program] {
         &self.programs
     }
 
-    /// The hidden paths, for a user with that home.
+    /// Returns the hidden paths for a user with that home.
     pub(crate) fn hidden_from(&self, home: Option<&Path>) -> Vec<PathBuf> {
         let absolute = |path: &String| match path.strip_prefix("~/") {
             Some(below) => Some(home?.join(below)),
@@ -379,7 +379,8 @@ impl Program {
         }
     }
 
-    /// Returns the program with its default model in place of every other model, so that it can run every role.
+    /// Returns the program with its default model instead of every model that a role names, so that it can run every
+    /// role.
     ///
     /// # Errors
     ///
@@ -388,7 +389,7 @@ impl Program {
         self.with_model(DEFAULT_MODEL)
     }
 
-    /// Returns the program with that model in place of every other model. `default`: the program's own default.
+    /// Returns the program with `model` instead of every model that a role names. `default`: the program's own default.
     ///
     /// # Errors
     ///
@@ -417,13 +418,13 @@ impl Program {
 }
 
 impl AgentProgram {
-    /// Returns the program with that command and the credentials that programs of its kind use by convention.
+    /// Returns a program with Codex's usual command and credentials.
     #[must_use]
     pub fn codex() -> Self {
         Self::new("codex", &["OPENAI_API_KEY", "CODEX_API_KEY"])
     }
 
-    /// As [`Self::codex`].
+    /// Returns a program with Claude Code's usual command and credentials.
     #[must_use]
     pub fn claude() -> Self {
         Self::new(
@@ -432,7 +433,7 @@ impl AgentProgram {
         )
     }
 
-    /// As [`Self::codex`].
+    /// Returns a program with OpenCode's usual command and credentials.
     #[must_use]
     pub fn opencode() -> Self {
         Self::new(
@@ -446,7 +447,7 @@ impl AgentProgram {
         )
     }
 
-    /// As [`Self::codex`].
+    /// Returns a program with Gemini CLI's usual command and credentials.
     #[must_use]
     pub fn gemini() -> Self {
         Self::new("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"])
@@ -604,7 +605,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Returns the remote agent. Its files are relative to the directory.
+    /// Returns the remote agent. The paths of its files are relative to `directory`.
     fn into_remote(self, directory: Option<&Path>) -> Result<A2aProgram, String> {
         let text = self
             .url
@@ -770,7 +771,7 @@ programs:
     }
 
     #[test]
-    fn remote_agent_has_its_files_next_to_the_list() {
+    fn remote_agent_files_are_relative_to_runner_yaml() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("runner.yaml");
         fs::write(directory.path().join("token"), "remote-token-of-test").unwrap();

@@ -4,7 +4,8 @@
 //! may write them could run commands outside of its sandbox later. Two rules apply to every program:
 //!
 //! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
-//! - The settings of a project that would start something in a program's own process are hidden from it ([`obeyed`]).
+//! - The settings of a project that would start something in a program's own process are hidden from it
+//! ([`existing_settings`]).
 
 use std::{
     ffi::OsStr,
@@ -15,7 +16,8 @@ use std::{
 
 use crate::{env::Environment, git, placeholders::Placeholders};
 
-/// Directories with roles or settings of agent programs. They are read-only, and stay empty where they do not exist.
+/// Directories with roles or settings of agent programs. They are read-only. Where they do not exist, an empty
+/// directory takes their place.
 pub(crate) const DIRECTORIES: &[&str] = &[
     ".codex",
     ".claude",
@@ -24,7 +26,7 @@ pub(crate) const DIRECTORIES: &[&str] = &[
     ".github/agents",
     "docs/templates",
 ];
-/// Files and directories that start programs as well. They are read-only where they exist.
+/// Other files and directories that start programs. They are read-only where they exist.
 pub(crate) const EXISTING: &[&str] = &[
     ".agents",
     ".mcp.json",
@@ -35,11 +37,11 @@ pub(crate) const EXISTING: &[&str] = &[
     ".husky",
     ".envrc",
 ];
-/// The longest `.git` file that is read, in bytes.
+/// Maximum size of a `.git` file that is read, in bytes.
 const MAX_GIT_FILE_BYTES: u64 = 8 * 1024;
 
-/// The settings of a project that a program of that kind would load into its own process, below the thread's directory and
-/// each directory above it up to the repository's root.
+/// Returns the settings of a project that a program of that kind would load into its own process. The paths are
+/// relative to the thread's directory and to each directory above it up to the repository's root.
 pub(crate) fn settings_files(kind: &str) -> &'static [&'static str] {
     match kind {
         "codex" => &[
@@ -63,8 +65,9 @@ pub(crate) fn settings_files(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// The switch of a program of that kind by which it does not load them. [`obeyed`] holds where a switch fails.
-pub(crate) fn ignored_by(kind: &str) -> &'static str {
+/// Returns the option by which a program of that kind ignores these settings. [`existing_settings`] protects the
+/// program even if the option fails.
+pub(crate) fn ignore_option(kind: &str) -> &'static str {
     match kind {
         "codex" => "`trust_level = \"untrusted\"`",
         "claude" => "`--setting-sources ''`, `--strict-mcp-config`",
@@ -74,8 +77,8 @@ pub(crate) fn ignored_by(kind: &str) -> &'static str {
     }
 }
 
-/// The directories in which programs look for settings of a project: the thread's own, and those above it up to the root
-/// of the repository.
+/// Returns the directories in which programs look for settings of a project: the thread's own, and those above it up to
+/// the root of the repository.
 pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
     let root = directory
         .ancestors()
@@ -87,8 +90,8 @@ pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
     }
 }
 
-/// The existing settings that a program of that kind would obey.
-pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
+/// Returns the existing settings that a program of that kind would load.
+pub(crate) fn existing_settings(kind: &str, directory: &Path) -> Vec<PathBuf> {
     let paths = levels(directory)
         .into_iter()
         .flat_map(|level| settings_files(kind).iter().map(move |name| level.join(name)));
@@ -99,11 +102,11 @@ pub(crate) fn found(kind: &str, directory: &Path) -> Vec<PathBuf> {
 /// Paths of a writable workspace that are read-only to its agent.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
-    /// Mounts in their order: a later one may lie in an earlier one.
+    /// Mounts in their order. A later mount may be below an earlier one.
     pub(crate) layers: Vec<Layer>,
     /// The directories of git that a commit writes.
     pub(crate) git: Vec<PathBuf>,
-    /// Directories that exist only to be mounted over; they are removed with the last thread that needs them.
+    /// Directories that exist only as mount points. They are removed with the last thread that needs them.
     pub(crate) placeholders: Placeholders,
     /// Paths that cannot be protected, and why.
     pub(crate) gaps: Vec<String>,
@@ -132,8 +135,8 @@ impl Layer {
 }
 
 impl Protection {
-    /// The protection of a directory in which an agent may write. Creates the placeholders of directories that do not
-    /// exist.
+    /// Returns the protection of a directory in which an agent may write. Creates the placeholders of directories that
+    /// do not exist.
     pub(crate) async fn of(directory: &Path) -> Self {
         let mut protection = Self::default();
         for name in DIRECTORIES {
@@ -151,7 +154,7 @@ impl Protection {
         protection
     }
 
-    /// The protection of a docs directory, in a project that is otherwise read-only. Roles in it stay read-only.
+    /// Returns the protection of a docs directory in a project that is otherwise read-only. Roles in it stay read-only.
     pub(crate) fn of_docs(docs: &Path) -> Self {
         let mut protection = Self::default();
         if let (Some(root), Some(name)) = (docs.parent(), docs.file_name()) {
@@ -160,8 +163,8 @@ impl Protection {
         protection
     }
 
-    /// Makes one path read-only. The directories between are mounted too: an agent could otherwise rename them and put
-    /// others in their place.
+    /// Makes one path read-only. The directories between `root` and the path are mounted too: an agent could otherwise
+    /// rename them and create others in their place.
     fn add(&mut self, root: &Path, name: &Path, absent: Absent) {
         let mut path = root.to_owned();
         let mut parts = name.components().peekable();
@@ -195,11 +198,12 @@ impl Protection {
         }
     }
 
-    /// Lets the agent commit, without a way to the hooks and the settings of the repository, which start programs.
+    /// Lets the agent commit, without write access to the hooks and the settings of the repository, which start
+    /// programs.
     async fn add_repository(&mut self, root: &Path, directory: &Path) {
         let dot_git = root.join(".git");
         let Some(repository) = Repository::of(&dot_git) else {
-            // Not a usable repository. The agent must not turn it into one.
+            // The repository is not usable. The agent must not turn it into a usable one.
             if root == directory {
                 self.add(root, Path::new(".git"), Absent::Skip);
             }
@@ -240,7 +244,7 @@ impl Protection {
                 self.layers.push(Layer::ReadOnly(dot_git));
             }
         }
-        // Husky and others keep hooks in the workspace.
+        // Tools such as Husky keep hooks in the workspace.
         if let Some(hooks) = hooks_path(common).await {
             let hooks = hooks.strip_prefix(root).map_or(hooks.clone(), Path::to_owned);
             if hooks.is_relative() && root == directory {
@@ -250,8 +254,8 @@ impl Protection {
     }
 }
 
-/// The directories of git that a commit writes, without the hooks and settings of the repository. In the workspace itself,
-/// git is not protected from the agent.
+/// Returns the directories of git that a commit writes, without the hooks and settings of the repository. If the
+/// repository is in the workspace itself, it is not protected from the agent.
 pub(crate) fn written_by_commits(directory: &Path) -> Vec<PathBuf> {
     let mut levels = directory.ancestors();
     let repository = levels.find_map(|level| Repository::of(&level.join(".git")));
@@ -276,13 +280,13 @@ enum Absent {
 #[derive(Debug, PartialEq, Eq)]
 struct Repository {
     common: PathBuf,
-    /// The directory of a linked worktree.
+    /// The data directory of a linked worktree.
     worktree: Option<PathBuf>,
 }
 
 impl Repository {
-    /// The repository of a `.git`. An agent may have written a `.git` file that leads anywhere, so a worktree counts only
-    /// if the repository itself knows it.
+    /// Returns the repository of a `.git`. An agent may have written a `.git` file that refers to any directory, so a
+    /// worktree counts only if the repository itself lists it.
     fn of(dot_git: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(dot_git).ok()?;
         let repository = if found.is_dir() {
@@ -314,7 +318,7 @@ impl Repository {
     }
 }
 
-/// The directory of hooks that the settings of a repository name.
+/// Returns the directory of hooks that the settings of a repository name.
 async fn hooks_path(common: &Path) -> Option<PathBuf> {
     let config = common.join("config");
     let args = ["config", "--file", config.to_str()?, "--get", "core.hooksPath"];
@@ -322,8 +326,8 @@ async fn hooks_path(common: &Path) -> Option<PathBuf> {
     (!named.is_empty()).then(|| named.into())
 }
 
-/// The variables by which git knows the author of a commit: programs have a home of their own, without the settings of
-/// the runner's user.
+/// Returns the variables with the author of a commit for git. Programs have their own home, without the settings of the
+/// runner's user.
 pub(crate) async fn identity(directory: &Path) -> Environment {
     let known = git::run_unconfined(directory, ["config", "--get-regexp", r"^user\.(name|email)$"]).await;
     let known = known.unwrap_or_default();
@@ -356,7 +360,7 @@ fn short_text(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Whether a directory does not exist, or holds nothing but the next part of a protected path.
+/// Returns whether a directory does not exist, or contains nothing but the next part of a protected path.
 fn holds_nothing_but(path: &Path, next: Option<&OsStr>) -> bool {
     match fs::read_dir(path) {
         Ok(entries) => entries
@@ -390,7 +394,7 @@ mod tests {
             first.layers
         );
         drop(first);
-        assert!(root.join("docs/templates").is_dir(), "the second one needs it");
+        assert!(root.join("docs/templates").is_dir(), "the second thread needs it");
         drop(second);
         let left: Vec<_> = fs::read_dir(root)
             .unwrap()
@@ -442,16 +446,16 @@ mod tests {
         let inner = root.join("repository/inner");
         fs::create_dir_all(&inner).unwrap();
         fs::create_dir_all(root.join(".opencode")).unwrap();
-        assert!(!found("opencode", &inner).is_empty());
+        assert!(!existing_settings("opencode", &inner).is_empty());
         fs::create_dir_all(root.join("repository/.git")).unwrap();
         assert_eq!(
-            found("opencode", &inner),
+            existing_settings("opencode", &inner),
             [""; 0].map(PathBuf::from),
-            "above the repository"
+            "settings above the repository are not found"
         );
         let settings = root.join("repository/opencode.json");
         fs::write(&settings, "{}").unwrap();
-        assert_eq!(found("opencode", &inner), [settings]);
-        assert!(found("gemini", &inner).is_empty());
+        assert_eq!(existing_settings("opencode", &inner), [settings]);
+        assert!(existing_settings("gemini", &inner).is_empty());
     }
 }

@@ -1,12 +1,13 @@
-//! The prompt that a program receives. The supervisor decides whether a turn contains the whole prompt or only changes.
-//! Only the runner knows that a program has died since, and then it completes the prompt from earlier turns.
+//! The prompt that a program receives. The supervisor decides whether a turn contains the complete prompt or only
+//! changes. Only the runner knows whether a program was restarted since. In that case it completes the prompt from
+//! earlier turns.
 
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock, ResolvedSpawn},
     supervisor::v1::{Input, PromptExtent, Turn},
 };
 
-/// The introduction of an assignment in the middle of which an earlier attempt ended.
+/// The introduction to an assignment during which an earlier attempt ended.
 pub(crate) const REPEATED: &str = "An earlier attempt at this was interrupted. Look at what is done already, and continue from there \
                         instead of doing it again.";
 
@@ -17,13 +18,13 @@ pub(crate) struct PreparedTurn {
     pub(crate) extent: PromptExtent,
     pub(crate) blocks: Vec<PromptBlock>,
     pub(crate) inputs: Vec<Input>,
-    /// Whether the runner completed a partial prompt. It reports this to the supervisor.
+    /// Whether the runner completed a partial prompt, which it reports to the supervisor.
     pub(crate) completed: bool,
-    /// Whether an earlier attempt ended in the middle of the turn.
+    /// Whether an earlier attempt ended during this turn.
     pub(crate) repeats: bool,
 }
 
-/// The blocks of the last prompt, without the override, which is valid for one turn.
+/// The blocks of the last prompt. The override is not stored, because it is valid for one turn only.
 #[derive(Debug, Default)]
 pub(crate) struct PromptMemory {
     blocks: Vec<PromptBlock>,
@@ -38,15 +39,15 @@ impl PromptMemory {
                 self.blocks
                     .retain(|old| dispatched.iter().all(|new| new.kind != old.kind));
                 self.blocks.extend(dispatched);
-                // Stable sort: blocks of one kind keep their order of arrival.
+                // The sort is stable: blocks of one kind keep their order of arrival.
                 self.blocks.sort_by_key(|block| block.kind);
             }
             PromptExtent::Full | PromptExtent::Unspecified => self.blocks = dispatched,
         }
     }
 
-    /// Returns the turn for a program, depending on whether it has received a whole prompt. The turn must have been
-    /// remembered before.
+    /// Returns the turn for a program. A program that has not received a complete prompt receives one. The turn must
+    /// have been remembered before.
     pub(crate) fn give(&self, turn: &Turn, has_prompt: bool) -> PreparedTurn {
         let completed = !has_prompt && turn.extent() == PromptExtent::Delta;
         let blocks = if completed {
@@ -70,12 +71,12 @@ fn lasting(blocks: &[PromptBlock]) -> impl Iterator<Item = &PromptBlock> {
     blocks.iter().filter(|block| block.kind() != BlockKind::Override)
 }
 
-/// Returns whether a block belongs to the fixed instructions of a program, and not to every turn.
+/// Returns whether a block belongs to a program's fixed instructions instead of to every turn.
 pub(crate) fn is_instruction(block: &PromptBlock) -> bool {
     matches!(block.kind(), BlockKind::System | BlockKind::Role)
 }
 
-/// Returns the fixed instructions of an agent: the parameters of its first turn, or of its resolved spawn.
+/// Returns the fixed instructions of an agent, from its first turn or else from its resolved spawn.
 pub(crate) fn instructions(first: Option<&Turn>, resolved: &ResolvedSpawn) -> String {
     let dispatched = first.filter(|turn| turn.extent() != PromptExtent::Delta);
     let blocks = dispatched.map_or(&resolved.blocks, |turn| &turn.blocks);
@@ -92,7 +93,7 @@ pub(crate) fn assignment(turn: &PreparedTurn) -> String {
     }
 }
 
-/// Returns the blocks that are not blank, joined by a blank line.
+/// Returns the blocks that are not blank, separated by blank lines.
 pub(crate) fn join<'a>(blocks: impl IntoIterator<Item = &'a PromptBlock>) -> String {
     let texts: Vec<_> = blocks
         .into_iter()

@@ -23,14 +23,16 @@ use crate::{
     redact,
 };
 
-/// A program that sends this many requests within this time, without progress, is stopped.
+/// Maximum number of requests within [`WINDOW`] that a program may send without progress before it is stopped.
 const MAX_REQUESTS: usize = 40;
+/// The period for [`MAX_REQUESTS`].
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Variables with certificates that a program trusts and the proxy does not.
+/// Variables with certificates that the program trusts but the proxy does not.
 const OWN_CERTIFICATES: [&str; 3] = ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR"];
-/// The variable with Claude Code's address, that address, and the variables with its keys.
+/// The variable with the base URL of Claude Code's provider, and its default.
 const CLAUDE_ADDRESS: (&str, &str) = ("ANTHROPIC_BASE_URL", "https://api.anthropic.com");
+/// The variables with Claude Code's keys.
 const CLAUDE_KEYS: [&str; 2] = ["ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"];
 /// Variables with which Claude Code uses another provider or a login.
 const CLAUDE_OTHERS: [&str; 4] = [
@@ -39,21 +41,24 @@ const CLAUDE_OTHERS: [&str; 4] = [
     "CLAUDE_CODE_USE_FOUNDRY",
     "CLAUDE_CODE_OAUTH_TOKEN",
 ];
-/// Gemini CLI's address with an API key, and the variables with another address and with the key.
+/// The default base URL of Gemini CLI's provider with an API key.
 const GEMINI_URL: &str = "https://generativelanguage.googleapis.com";
+/// The variable with another base URL for Gemini CLI.
 pub(crate) const GEMINI_ENDPOINT: &str = "GOOGLE_GEMINI_BASE_URL";
+/// The variable with Gemini CLI's key.
 const GEMINI_KEY: &str = "GEMINI_API_KEY";
-/// The built-in provider of Codex, its address, and the variables with its key.
+/// The built-in provider of Codex, and its base URL.
 const CODEX_PROVIDER: (&str, &str) = ("openai", "https://api.openai.com/v1");
+/// The variables with Codex's keys.
 const CODEX_KEYS: [&str; 2] = ["OPENAI_API_KEY", "CODEX_API_KEY"];
-/// The providers of OpenCode with a key in a variable.
+/// The OpenCode providers whose key is in a variable, with that variable.
 const OPENCODE_KEYS: [(&str, &str); 3] = [
     ("anthropic", "ANTHROPIC_API_KEY"),
     ("openai", "OPENAI_API_KEY"),
     ("openrouter", "OPENROUTER_API_KEY"),
 ];
 
-/// The gap of a program whose requests no proxy sees.
+/// The gap of a program whose requests do not pass a proxy.
 const UNCOUNTED: &str =
     "the rate of its requests is not limited: with a login or a cloud provider they do not pass the runner's proxy";
 /// The gap of a login that is lent to a program.
@@ -89,7 +94,7 @@ pub(crate) struct ProviderAccess {
     proxies: Vec<ProviderProxy>,
     placeholders: BTreeSet<String>,
     gaps: Vec<String>,
-    /// Whether the program itself does not report failures of its provider.
+    /// Whether the runner displays failures of the provider because the program itself does not report them.
     shows_failures: bool,
 }
 
@@ -104,7 +109,7 @@ impl ProviderAccess {
         }
     }
 
-    /// The access of Codex, whose settings are changed to it.
+    /// Returns the access of Codex, and changes its settings to use the proxies.
     pub(crate) async fn of_codex(
         program: &AgentProgram,
         config: &mut Map<String, Value>,
@@ -133,7 +138,7 @@ impl ProviderAccess {
         access
     }
 
-    /// A provider of the operator's, with a key in a variable or in its settings.
+    /// Starts the proxy of an operator's provider. The key is in a variable or in the provider's settings.
     async fn reach_provider_of_codex(&mut self, fields: &mut Map<String, Value>, environment: &mut Environment) {
         const TOKEN: &str = "experimental_bearer_token";
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -153,7 +158,7 @@ impl ProviderAccess {
         }
     }
 
-    /// The access of Claude Code.
+    /// Returns the access of Claude Code, and changes its environment to use the proxies.
     pub(crate) async fn of_claude(program: &AgentProgram, environment: &mut Environment) -> Self {
         let mut access = Self::new(program.login.is_some());
         let has_key = CLAUDE_KEYS.iter().any(|name| value(environment, name).is_some());
@@ -167,12 +172,13 @@ impl ProviderAccess {
         } else if !has_key && (program.login.is_some() || is_other) {
             access.gaps.push(UNCOUNTED.to_owned());
         }
-        // The other key is handed over in an open file.
+        // The other key is passed in an open file.
         access.note_visible(environment, |name| name == CLAUDE_KEYS[0]);
         access
     }
 
-    /// The access of Gemini CLI. Without a key it has a login or uses Vertex AI, which have addresses of their own.
+    /// Returns the access of Gemini CLI, and changes its environment to use the proxies. Without a key, Gemini CLI uses
+    /// a login or Vertex AI, which have their own addresses.
     pub(crate) async fn of_gemini(program: &AgentProgram, has_key: bool, environment: &mut Environment) -> Self {
         let mut access = Self::new(program.login.is_some());
         access.shows_failures = true;
@@ -188,7 +194,8 @@ impl ProviderAccess {
         access
     }
 
-    /// The access of OpenCode, whose settings are changed to it. `provider` is that of its model.
+    /// Returns the access of OpenCode, and changes its settings to use the proxies. `provider` is the provider of its
+    /// model.
     pub(crate) async fn of_opencode(
         program: &AgentProgram,
         provider: Option<&str>,
@@ -262,7 +269,7 @@ impl ProviderAccess {
         }
     }
 
-    /// Starts a proxy for an address, which holds the keys in these variables. Returns its address.
+    /// Starts a proxy for an address. The proxy holds the keys in these variables. Returns the URL of the proxy.
     async fn reach_with(&mut self, address: &str, variables: &[&str], environment: &mut Environment) -> Option<String> {
         let (names, keys): (Vec<&str>, Vec<String>) = variables
             .iter()
@@ -275,8 +282,8 @@ impl ProviderAccess {
         Some(url)
     }
 
-    /// Starts a proxy for an address, which holds these keys. Returns its address and the placeholders of the keys. `None`:
-    /// the program has to reach its provider itself.
+    /// Starts a proxy for an address. The proxy holds these keys. Returns the URL of the proxy and the placeholders of
+    /// the keys. `None`: the proxy cannot be started, and the program has to call its provider directly.
     async fn reach(&mut self, address: &str, keys: Vec<String>) -> Option<(String, Vec<String>)> {
         let started = match Upstream::new(address, keys) {
             Ok(upstream) => {
@@ -297,7 +304,7 @@ impl ProviderAccess {
         Some((url, placeholders))
     }
 
-    /// Notes the variables that still hold a key.
+    /// Records a gap for variables that still contain a key.
     fn note_visible(&mut self, environment: &Environment, is_key: impl Fn(&str) -> bool) {
         let is_held = |value: &str| value.is_empty() || self.placeholders.contains(value);
         let visible: Vec<&str> = environment
@@ -311,7 +318,7 @@ impl ProviderAccess {
         }
     }
 
-    /// Returns what is not held or not counted, and no other gaps of the program.
+    /// Returns the gaps for keys that are not held and for requests that are not counted.
     pub(crate) fn gaps(&self) -> impl Iterator<Item = String> {
         self.gaps.iter().cloned()
     }
@@ -323,7 +330,7 @@ fn provider_of_codex<'a>(program: &'a AgentProgram, config: &'a Map<String, Valu
 }
 
 /// Returns the key with which Codex has to log in to its built-in provider. As a server, Codex ignores keys in its
-/// environment. A login, and a provider of the operator's, need no key.
+/// environment. A login or an operator's provider needs no key.
 pub(crate) fn login_key_of_codex(
     program: &AgentProgram,
     config: &Map<String, Value>,
@@ -338,13 +345,13 @@ pub(crate) fn login_key_of_codex(
         .map(Secret::new)
 }
 
-/// Whether a variable names a credential.
+/// Returns whether a variable contains a credential, by its name.
 fn is_credential(name: &str) -> bool {
     name.ends_with("_KEY") || name.ends_with("_TOKEN")
 }
 
-/// Whether a program reaches its provider through an HTTP proxy or with certificates of its own. A local proxy knows
-/// neither, so such a program must call its provider directly.
+/// Returns whether a program reaches its provider through an HTTP proxy or with its own certificates. A local proxy
+/// does not use either of them, so such a program must call its provider directly.
 fn has_own_route(environment: &Environment) -> bool {
     environment.iter().any(|(name, value)| {
         let name = name.to_ascii_uppercase();
@@ -359,7 +366,7 @@ fn value(environment: &Environment, name: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Returns the address of an OpenCode provider: the configured one, or that of a well-known provider. `None`: unknown.
+/// Returns the base URL of an OpenCode provider: the configured one, or that of a well-known provider. `None`: unknown.
 fn opencode_base_url<'a>(config: &'a Value, provider: &str) -> Option<&'a str> {
     let configured = config["provider"][provider]["options"]["baseURL"].as_str();
     // Another package may have another protocol and other URLs.
@@ -389,7 +396,7 @@ pub(crate) fn redirect(config: &mut Value, provider: &str, endpoint: &str) {
 /// Turns a program's traffic into events of its agent.
 #[derive(Debug)]
 pub(crate) struct TrafficObserver {
-    /// Kept as long as the program runs.
+    /// Held as long as the program runs.
     access: ProviderAccess,
     traffic: watch::Receiver<Traffic>,
     seen: Traffic,
@@ -411,7 +418,8 @@ impl TrafficObserver {
         self.guard.reset();
     }
 
-    /// The next event: an activity, or the end of a program whose requests lead nowhere. Cancel safe.
+    /// Returns the next event: an activity, or the end of a program that sends too many requests without progress.
+    /// Cancel safe.
     pub(crate) async fn next(&mut self) -> AgentEvent {
         loop {
             // The sender lives in `access`.
@@ -433,7 +441,7 @@ impl TrafficObserver {
     }
 }
 
-/// The activity that shows a change of traffic; empty after a recovery.
+/// Returns the activity that shows a change of traffic. It is empty after a recovery.
 fn activity(before: &Traffic, now: &Traffic) -> Option<String> {
     match now.failures {
         failures if failures == before.failures => None,
@@ -442,7 +450,7 @@ fn activity(before: &Traffic, now: &Traffic) -> Option<String> {
     }
 }
 
-/// The activity of a program whose provider failed.
+/// Returns the activity of a program whose provider failed.
 pub(crate) fn provider_error(failure: &str, attempt: u32) -> String {
     redact::detail(&format!("provider error {failure}, attempt {attempt}"))
 }
@@ -536,7 +544,7 @@ mod tests {
         assert!(is_local(&value(&claudes, "ANTHROPIC_BASE_URL").unwrap()));
         assert!(!format!("{given:?} {claudes:?}").contains("secret-"));
 
-        // With certificates of its own it reaches its provider itself.
+        // With its own certificates the program calls its provider directly.
         claudes = environment(&[("ANTHROPIC_AUTH_TOKEN", "t"), ("SSL_CERT_FILE", "f")]);
         let access = ProviderAccess::of_claude(&program(None), &mut claudes).await;
         let gaps: Vec<String> = access.gaps().collect();
@@ -578,7 +586,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_activities_until_the_provider_answers() {
+    async fn provider_failures_are_shown_until_success() {
         let mut access = ProviderAccess::new(false);
         access.shows_failures = true;
         let counter = access.counter.clone();
@@ -594,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_progress_trip_the_guard() {
+    fn too_many_requests_without_progress_stop_program() {
         let start = Instant::now();
         let mut guard = RequestGuard::default();
         assert_eq!(guard.count(MAX_REQUESTS as u64 - 1, start), None);

@@ -29,11 +29,11 @@ use uuid::Uuid;
 
 use crate::{agent::Secret, http_client};
 
-/// How many connections the proxy serves at once; further ones wait in the kernel's backlog.
+/// Maximum number of connections that the proxy serves at once. Further connections wait in the kernel's backlog.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
-/// How long a program may take to send the headers of a request.
+/// Time limit for a program to send the headers of a request.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause after a failed accept.
+/// Delay after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Headers that belong to one connection and are not forwarded.
 const HOP_BY_HOP: [http::HeaderName; 7] = [
@@ -55,7 +55,7 @@ pub(crate) struct Upstream {
     keys: Vec<HeldKey>,
 }
 
-/// A key of a provider, and what the program gets in its place.
+/// A key of a provider, and the placeholder that the program receives instead.
 #[derive(Clone, Debug)]
 struct HeldKey {
     placeholder: Secret,
@@ -63,8 +63,8 @@ struct HeldKey {
 }
 
 impl Upstream {
-    /// An upstream at a base URL, `http` or `https`. With keys, the proxy accepts only requests that carry the placeholder
-    /// of one in a header; without any, it forwards the program's own credentials unchanged.
+    /// Returns an upstream at a base URL, `http` or `https`. With keys, the proxy accepts only requests with a key's
+    /// placeholder in a header. Without keys, it forwards the program's own credentials unchanged.
     ///
     /// # Errors
     ///
@@ -93,8 +93,8 @@ impl Upstream {
         placeholders.collect()
     }
 
-    /// Replaces the placeholders in the headers of a request. Returns false if a key is held and the request carries no
-    /// placeholder.
+    /// Replaces the placeholders in the headers of a request. Returns false if keys are held and the request contains
+    /// no placeholder.
     fn authenticate(&self, headers: &mut HeaderMap) -> bool {
         let mut is_found = self.keys.is_empty();
         for held in &self.keys {
@@ -103,7 +103,7 @@ impl Upstream {
         is_found
     }
 
-    /// The path of the base URL, without a slash at its end.
+    /// Returns the path of the base URL, without a slash at its end.
     fn path(&self) -> &str {
         self.base.path().trim_end_matches('/')
     }
@@ -112,11 +112,11 @@ impl Upstream {
 /// The requests of a program so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// POST requests.
+    /// Number of POST requests.
     pub(crate) requests: u64,
-    /// Consecutive failures: since the last request that succeeded.
+    /// Number of failures since the last successful request.
     pub(crate) failures: u32,
-    /// The last failure: a status code or why the provider could not be reached.
+    /// The last failure: a status code, or the reason why the provider could not be reached.
     pub(crate) last_failure: String,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct ProviderProxy {
 }
 
 impl ProviderProxy {
-    /// Starts a proxy on a free port of 127.0.0.1. It counts its requests in `counter`, which several proxies of one
+    /// Starts a proxy on a free port of 127.0.0.1. It counts its requests in `counter`, which all proxies of one
     /// program share.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl ProviderProxy {
         })
     }
 
-    /// The base URL that the program gets in place of the provider's. Its path is that of the provider's base URL.
+    /// Returns the base URL for the program, which replaces the provider's. Both have the same path.
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
     }
@@ -152,7 +152,7 @@ impl ProviderProxy {
 
 async fn serve(listener: TcpListener, forwarder: Arc<Forwarder>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // Dropped with this task, which ends every connection.
+    // Dropping this task also drops the set, which closes every connection.
     let mut connections = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -198,7 +198,7 @@ impl Forwarder {
         if is_counted {
             self.counter.send_modify(|traffic| traffic.requests += 1);
         }
-        let request = match self.rewritten(request) {
+        let request = match self.rewrite(request) {
             Ok(request) => request,
             Err((status, text)) => return refusal(status, &text),
         };
@@ -225,11 +225,11 @@ impl Forwarder {
         response
     }
 
-    /// The request as the provider gets it, or the status and text of a refusal.
-    fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
+    /// Returns the request for the provider, or the status and text of a rejection.
+    fn rewrite(&self, request: Request<Incoming>) -> Result<Request<Incoming>, (StatusCode, String)> {
         let (mut parts, body) = request.into_parts();
         if parts.headers.contains_key(UPGRADE) {
-            // Codex then sends ordinary requests.
+            // If a WebSocket is rejected, Codex sends ordinary requests.
             let text = "only requests of HTTP/1.1 are forwarded".to_owned();
             return Err((StatusCode::UPGRADE_REQUIRED, text));
         }
@@ -269,7 +269,7 @@ impl Forwarder {
     }
 }
 
-/// Replaces the placeholder in every header that has it. False: none has.
+/// Replaces the placeholder in every header that contains it. Returns false if no header does.
 fn substitute(headers: &mut HeaderMap, placeholder: &str, key: &str) -> bool {
     let mut is_found = false;
     for value in headers.values_mut() {
@@ -288,7 +288,7 @@ fn substitute(headers: &mut HeaderMap, placeholder: &str, key: &str) -> bool {
     is_found
 }
 
-/// The provider's response as the program gets it.
+/// Returns the provider's response for the program.
 fn answered(response: Response<Incoming>) -> Response<Body> {
     let mut response = response.map(http_body_util::BodyExt::boxed_unsync);
     for name in HOP_BY_HOP {
@@ -297,7 +297,7 @@ fn answered(response: Response<Incoming>) -> Response<Body> {
     response
 }
 
-/// An error in the form that clients of every provider can read.
+/// Returns an error in a format that clients of every provider can read.
 fn refusal(status: StatusCode, text: &str) -> Response<Body> {
     let body = serde_json::json!({"error": {"type": "proxy_error", "code": status.as_u16(), "message": text}});
     let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {});
@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each connection of a listener with the next reply, and returns the requests as they came.
+    /// Answers each connection of a listener with the next reply, and returns the received requests.
     fn provider(listener: TcpListener, replies: Vec<&'static str>) -> tokio::task::JoinHandle<Vec<String>> {
         tokio::spawn(async move {
             let mut requests = Vec::new();

@@ -1,4 +1,4 @@
-//! Permission requests to the supervisor about tools, until they are decided. Pure except for the reply channels: it
+//! Permission requests to the supervisor about tools, until they are decided. Pure except for the reply channels:
 //! determines the next request to send, and the runner state sends it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -6,18 +6,19 @@ use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::oneshot;
 use troupe_proto::supervisor::v1::{ToolDecision, ToolRequest};
 
-/// A request and the channel for its answer.
+/// A permission request and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// Its `request_id` is unique among all questions of the runner.
+    /// The request. Its `request_id` is unique among all requests of the runner.
     pub(crate) request: ToolRequest,
     pub(crate) answer: oneshot::Sender<ToolDecision>,
 }
 
-/// The undecided requests, in order of arrival. Each one is sent once per stream, and again on the next stream, because
-/// answers are lost with a broken stream.
+/// The undecided requests, in order of arrival. Each request is sent once per stream, and sent again on the next
+/// stream, because answers are lost with a broken stream.
 ///
-/// It needs no bound: a thread limits its calls, and requests without a waiting caller are dropped.
+/// The number of requests needs no limit: each thread limits its calls, and requests without a waiting caller are
+/// dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Questions {
     open: BTreeMap<String, Question>,
@@ -32,10 +33,10 @@ impl Questions {
         self.open.insert(id, question);
     }
 
-    /// Begins a new stream: everything is sent again.
+    /// Begins a new stream: every request is sent again.
     pub(crate) fn rewind(&mut self) {
         self.drop_unwanted();
-        // The ids begin with the time at which they were made.
+        // The ids begin with their creation time, so this keeps the order of arrival.
         self.unsent = self.open.keys().cloned().collect();
     }
 
@@ -43,7 +44,8 @@ impl Questions {
         !self.unsent.is_empty()
     }
 
-    /// Returns the next request to send, and marks it as sent. `None`: all are sent, or have no waiting caller.
+    /// Returns the next request to send, and marks it as sent. `None`: every request was sent, or has no waiting
+    /// caller.
     pub(crate) fn next_unsent(&mut self) -> Option<ToolRequest> {
         while let Some(id) = self.unsent.pop_front() {
             if let Some(question) = self.open.get(&id).filter(|question| !question.answer.is_closed()) {
@@ -53,7 +55,7 @@ impl Questions {
         None
     }
 
-    /// Sends a decision to the waiting caller. A decision without one is dropped.
+    /// Sends a decision to the waiting caller. Drops a decision without a caller.
     pub(crate) fn decide(&mut self, decision: ToolDecision) {
         if let Some(question) = self.open.remove(&decision.request_id) {
             // The caller may have stopped waiting.

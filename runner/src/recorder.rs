@@ -1,5 +1,5 @@
-//! Records the tool calls of an MCP client in the transcript of its thread. A client executes this thread, so that no
-//! runner records them.
+//! Records the tool calls of an MCP client in the transcript of its thread. The client executes this thread, so no
+//! runner records its calls.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,17 +17,18 @@ use crate::{
     tools::{ToolAnswer, Toolbox, answer_text},
 };
 
-/// Maximum number of entries that wait, and of entries of a batch.
+/// Maximum number of entries that wait.
 const MAX_WAITING: usize = 256;
+/// Maximum number of entries of a batch.
 const MAX_BATCH: usize = 64;
 /// Maximum length of the text of an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1_024;
 /// Maximum length of the name of a tool, in bytes.
 const MAX_NAME_BYTES: usize = 256;
-/// Time limit for the last entries when the client has disconnected.
+/// Time limit for sending the last entries after the client has disconnected.
 const LAST_ENTRIES: Duration = Duration::from_secs(5);
 
-/// Takes entries for the transcript. Cheap to clone.
+/// Accepts entries for the transcript. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder(mpsc::Sender<TranscriptEntry>);
 
@@ -90,13 +91,13 @@ impl Recorder {
 
     async fn record(&self, entry: TranscriptEntry) {
         let time = Some(SystemTime::now().into());
-        // The channel is closed if the transcript takes no entries. The call itself does not depend on it.
+        // The channel is closed if the transcript accepts no entries. That does not affect the call itself.
         let _ = self.0.send(TranscriptEntry { time, ..entry }).await;
     }
 }
 
 impl Recording {
-    /// Waits until the last entries are stored, but not for long.
+    /// Waits until the last entries are stored, within a time limit.
     pub(crate) async fn finish(mut self) {
         if timeout(LAST_ENTRIES, &mut self.0).await.is_err() {
             self.0.abort();

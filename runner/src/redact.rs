@@ -1,23 +1,25 @@
-//! Redaction of a program's displayed work: without secrets, and with limits that do not depend on the program.
+//! Redacts a program's displayed work: removes secrets, and applies limits that do not depend on the program.
 
 use serde_json::{Map, Value};
 use troupe_proto::supervisor::v1::{PlanStep, ToolUse, plan_step::State};
 
 use crate::text::{cut, one_line};
 
-/// Maximum length of an activity and of a tool call's detail, in characters.
+/// Maximum length of an activity and of the detail of a tool call, in characters.
 pub(crate) const MAX_DETAIL_CHARS: usize = 160;
 /// Maximum length of a tool name, in characters.
 pub(crate) const MAX_NAME_CHARS: usize = 128;
-/// Maximum number of steps of a plan, and the maximum length of a step, in bytes.
+/// Maximum number of steps of a plan.
 pub(crate) const MAX_STEPS: usize = 64;
+/// Maximum length of a step, in bytes.
 pub(crate) const MAX_STEP_BYTES: usize = 256;
 /// The replacement for redacted values.
 const REDACTED: &str = "<redacted>";
-/// A longer text may contain anything, so it is redacted.
+/// Maximum length of a displayed text, in characters. A longer text may contain anything, so it is redacted.
 const LONGEST_TEXT: usize = 80;
-/// Maximum depth of displayed values, and the maximum length of displayed lists.
+/// Maximum depth of displayed values.
 const MAX_DEPTH: usize = 3;
+/// Maximum length of displayed lists.
 const MAX_ITEMS: usize = 6;
 /// Maximum number of displayed files of a patch.
 const MAX_FILES: usize = 3;
@@ -37,7 +39,7 @@ const SECRET_KEYS: &[&str] = &[
     "bearer",
 ];
 
-/// Minimum length of a secret to search for, in bytes. Shorter ones occur in other text by chance.
+/// Minimum length of a secret that is searched for, in bytes. Shorter secrets occur in other text by chance.
 const MIN_SECRET_BYTES: usize = 8;
 
 /// Returns the full arguments of a call for an operator, without these secrets.
@@ -62,17 +64,17 @@ pub(crate) fn text(text: &str, secrets: &[String]) -> String {
 
 /// Returns the arguments of a call for a telemetry line: short, and without possible secrets.
 pub(crate) fn arguments(value: &Value) -> Value {
-    below(value, MAX_DEPTH)
+    redact_value(value, MAX_DEPTH)
 }
 
-fn below(value: &Value, depth: usize) -> Value {
+fn redact_value(value: &Value, depth: usize) -> Value {
     match value {
         Value::String(text) if text.chars().count() > LONGEST_TEXT => REDACTED.into(),
         Value::Array(_) | Value::Object(_) if depth == 0 => REDACTED.into(),
         Value::Array(items) => items
             .iter()
             .take(MAX_ITEMS)
-            .map(|item| below(item, depth - 1))
+            .map(|item| redact_value(item, depth - 1))
             .collect(),
         Value::Object(fields) => {
             let shown = fields.iter().map(|(key, value)| {
@@ -80,7 +82,7 @@ fn below(value: &Value, depth: usize) -> Value {
                 let value = if secret {
                     REDACTED.into()
                 } else {
-                    below(value, depth - 1)
+                    redact_value(value, depth - 1)
                 };
                 (key.clone(), value)
             });
@@ -90,7 +92,7 @@ fn below(value: &Value, depth: usize) -> Value {
     }
 }
 
-/// A call of a tool.
+/// Returns a tool call for display.
 pub(crate) fn tool_use(name: &str, detail: &str) -> ToolUse {
     ToolUse {
         name: one_line(name, MAX_NAME_CHARS),
@@ -98,7 +100,7 @@ pub(crate) fn tool_use(name: &str, detail: &str) -> ToolUse {
     }
 }
 
-/// A plan, of the texts of its steps.
+/// Returns a plan with these steps, within the limits.
 pub(crate) fn plan<T: AsRef<str>>(steps: impl IntoIterator<Item = (T, State)>) -> Vec<PlanStep> {
     let steps = steps.into_iter().take(MAX_STEPS);
     let steps = steps.map(|(text, state)| PlanStep {
@@ -108,17 +110,17 @@ pub(crate) fn plan<T: AsRef<str>>(steps: impl IntoIterator<Item = (T, State)>) -
     steps.collect()
 }
 
-/// A call, or an activity, in one line.
+/// Returns a tool call's detail, or an activity, in one line.
 pub(crate) fn detail(text: &str) -> String {
     one_line(text, MAX_DETAIL_CHARS)
 }
 
-/// The arguments of a call in one line.
+/// Returns the arguments of a call in one line.
 pub(crate) fn arguments_in_line(value: &Value) -> String {
     detail(&arguments(value).to_string())
 }
 
-/// A patch in one line: how many files it adds, changes and deletes, and the first of them.
+/// Returns a patch in one line: how many files it adds, changes and deletes, and the names of the first ones.
 pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[String]) -> String {
     let shown = files
         .iter()
@@ -136,8 +138,8 @@ pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[Strin
     ))
 }
 
-/// Returns a web address without its possible secrets: the query and the user information (`user:password@`), also of
-/// an address within its path.
+/// Returns a URL without parts that may be secret: the query and the user information (`user:password@`), including
+/// those of a URL within its path.
 pub(crate) fn url(address: &str) -> String {
     let end = address.find(['?', '#']).unwrap_or(address.len());
     let parts: Vec<&str> = address[..end].split("://").map(without_user).collect();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn patch_and_address_are_one_line() {
+    fn patch_and_url_are_shown_in_one_line() {
         let files = ["a", "b", "c", "d"].map(str::to_owned);
         assert_eq!(patch(1, 2, 1, &files), "A:1 M:2 D:1 (4 files): a, b, c (+1 more)");
         for (address, shown) in [

@@ -1,5 +1,5 @@
-//! The runner's main loop: attach, serve the stream until it is lost, attach again. Events of threads are processed at
-//! all times, attached or not. While the runner drains, the loop continues.
+//! The runner's main loop: attaches, serves the stream until it is lost, and attaches again. Events of threads are
+//! always processed, whether or not the runner is attached. While the runner drains, the loop continues.
 
 use std::{convert::Infallible, future::pending, mem, pin::pin, time::Duration};
 
@@ -31,7 +31,7 @@ pub(crate) struct Runner {
     supervisor: Supervisor,
     state: RunnerState,
     events: mpsc::Receiver<(Attempt, ThreadEvent)>,
-    /// Whether the supervisor ever accepted the runner. A later rejection is not permanent then.
+    /// Whether the supervisor has ever accepted the runner. After that, a rejection is not permanent.
     was_attached: bool,
     drain_limit: Duration,
     stop_grace: Duration,
@@ -40,20 +40,20 @@ pub(crate) struct Runner {
     ready: watch::Sender<bool>,
 }
 
-/// The reason why a stream is not served any more.
+/// The reason why serving a stream ended.
 enum StreamEnd {
     Lost(LinkError),
     GoAway(String),
 }
 
-/// The reason why the runner is not kept attached any more.
+/// The reason why the runner is no longer kept attached.
 #[expect(clippy::large_enum_variant, reason = "a value exists only while it is returned")]
 enum AttachEnd {
-    /// The caller asked for it. Has the stream that is open.
+    /// The caller's future completed. Contains the open stream.
     Asked(Option<Link>),
     /// The supervisor rejected the runner before it ever accepted it.
     Refused(RunnerError),
-    /// The runner drains, and no supervisor accepted it within its lease.
+    /// The runner drains, and no supervisor accepted it for the duration of its lease.
     LeaseOver,
 }
 
@@ -82,7 +82,7 @@ impl Runner {
         let end = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = used_up.cancelled() => info!("the last thread has left"),
+                () = used_up.cancelled() => info!("the last thread is gone"),
             }
         };
         let (link, outcome) = match self.attach_until(None, end).await {
@@ -98,7 +98,7 @@ impl Runner {
     }
 
     /// Keeps the runner attached until `end`, beginning with the open stream if one exists. A draining runner does not
-    /// wait longer than its lease for a supervisor: its threads are settled or placed elsewhere by then.
+    /// wait longer than its lease for a supervisor: after that time its threads are settled or placed elsewhere.
     async fn attach_until(&mut self, mut link: Option<Link>, end: impl Future<Output = ()>) -> AttachEnd {
         let mut end = pin!(end);
         let mut backoff = backoff::new();
@@ -127,7 +127,7 @@ impl Runner {
             }
             match stream_end {
                 None => return AttachEnd::Asked(Some(open)),
-                Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor sends its runners away"),
+                Some(StreamEnd::GoAway(reason)) => info!(reason, "the supervisor requests that its runners reattach"),
                 Some(StreamEnd::Lost(error)) => warn!(%error, "the stream is lost"),
             }
             if since.elapsed() >= backoff::LONGEST {
@@ -154,7 +154,10 @@ impl Runner {
             if let Some(refused) = error.final_refusal().filter(|_| !self.was_attached) {
                 return Err(refused);
             }
-            warn!(error = &error as &dyn std::error::Error, "not attached");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "attaching to the supervisor failed"
+            );
             delay = backoff.next_delay();
         }
     }
@@ -173,16 +176,16 @@ impl Runner {
         Ok(link)
     }
 
-    /// Drains the runner: takes no more threads and lets running turns finish, while the supervisor stops idle programs.
-    /// Turns that exceed the drain limit are interrupted and reported. Returns the open stream once no thread is left and
-    /// every report is acknowledged, at the latest after the drain limit plus twice the programs' grace period. Without a
-    /// supervisor it ends after the lease.
+    /// Drains the runner: it accepts no more threads and lets running turns finish, while the supervisor stops idle
+    /// programs. Turns that exceed the drain limit are interrupted and reported. Returns the open stream when no thread
+    /// is left and every report is acknowledged, at the latest after the drain limit plus twice the programs' grace
+    /// period. Without a supervisor it returns after the lease.
     async fn drain(&mut self, link: Option<Link>) -> Option<Link> {
         let drained = self.state.drain();
         let end = timeout(self.drain_limit, drained.clone().cancelled_owned());
         let link = match self.attach_until(link, async { drop(end.await) }).await {
             AttachEnd::Asked(link) => link,
-            // A rejection has no effect any more, because the runner is stopping.
+            // A rejection does not matter, because the runner is stopping.
             AttachEnd::Refused(_) => None,
             AttachEnd::LeaseOver => {
                 warn!("no supervisor accepted this draining runner within its lease; stopping the programs");
@@ -212,7 +215,7 @@ impl Runner {
         }
     }
 
-    /// Waits for one event and handles it. Cancel safe: every branch either waits or has completed its work.
+    /// Waits for one event and handles it. Cancel safe: no event is lost if the future is dropped.
     async fn step(&mut self, link: &mut Link) -> Result<(), StreamEnd> {
         tokio::select! {
             message = link.incoming.message() => match message {
@@ -233,7 +236,7 @@ impl Runner {
                 Err(_) => return Err(StreamEnd::Lost(LinkError::Ended)),
             },
             _ = link.heartbeat.tick() => {
-                // If the queue is full, another message is about to be sent, which serves as a heartbeat as well.
+                // If the queue is full, another message is about to be sent, which also serves as a heartbeat.
                 let _ = link.outgoing.try_send(AttachRequest {
                     message: Some(Message::Heartbeat(RunnerHeartbeat {})),
                 });
@@ -243,7 +246,7 @@ impl Runner {
     }
 
     /// Stops every program. Earlier reports of threads are still sent. The stops are not reported: the supervisor
-    /// detects them when the stream ends or by the next hello, and applies the threads' restart policy.
+    /// detects them when the stream ends or from the next hello, and applies the threads' restart policy.
     async fn finish_draining(&mut self, mut link: Option<Link>) {
         self.state.stop_all();
         while self.state.has_programs() {
@@ -268,7 +271,7 @@ async fn handle_events(state: &mut RunnerState, events: &mut mpsc::Receiver<(Att
     loop {
         match events.recv().await {
             Some((attempt, event)) => state.handle_event(&attempt, event),
-            // The runner state itself holds a sender.
+            // The channel never closes, because the runner state itself holds a sender.
             None => pending().await,
         }
     }

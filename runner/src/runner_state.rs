@@ -35,9 +35,10 @@ use crate::{
 
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const TRANSIENT_CAPACITY: usize = 256;
-/// Maximum number and size in bytes of the batches of a thread's transcript that wait for the supervisor. An active
-/// thread makes about four a second.
+/// Maximum number of the batches of a thread's transcript that wait for the supervisor. An active thread makes about
+/// four a second.
 const MAX_BATCHES: usize = 256;
+/// Maximum size of these batches, in bytes.
 const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
 /// Maximum grace period: the wire format permits values that are outside of the clock's range.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -51,7 +52,6 @@ pub(crate) enum Flow {
     GoAway(String),
 }
 
-/// The runner's state.
 pub(crate) struct RunnerState {
     config: RunnerConfig,
     kinds: Kinds,
@@ -59,12 +59,12 @@ pub(crate) struct RunnerState {
     events: mpsc::Sender<(Attempt, ThreadEvent)>,
     /// Set while the runner drains and accepts no more threads. Fires when no thread is left.
     drained: Option<CancellationToken>,
-    /// The only session whose threads it executes. None: those of any session.
+    /// The only session whose threads the runner executes. `None`: threads of any session.
     session_id: Option<String>,
-    /// How often a runner for single use has accepted a thread, or named its session to a supervisor. If the first use
-    /// fails and is the only one, the runner is free again.
+    /// Number of times that a runner for single use has accepted a thread, or named its session to a supervisor. If the
+    /// first use fails and was the only one, the runner is available again.
     uses: usize,
-    /// Fires when the last thread has left a runner for single use.
+    /// Fires when the last thread of a runner for single use is gone.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
     /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
@@ -72,7 +72,7 @@ pub(crate) struct RunnerState {
     outbox: Outbox<Kind>,
     /// Entries of transcripts, in batches.
     transcripts: Outbox<Vec<TranscriptEntry>>,
-    /// How many entries of an attempt were dropped because the supervisor is not reachable.
+    /// Number of entries of an attempt that were dropped because the supervisor is not reachable.
     dropped: BTreeMap<Attempt, usize>,
     questions: Questions,
     /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
@@ -87,7 +87,7 @@ struct Held {
     generation: u32,
     /// The last dispatched turn.
     turn: u32,
-    /// The thread's task. `None`: its program is gone, and its last reports are not durable yet.
+    /// The thread's task. `None`: the program has ended, and its last reports are not durable yet.
     task: Option<ThreadHandle>,
 }
 
@@ -157,7 +157,7 @@ impl RunnerState {
     /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
     /// sent again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
-        // The supervisor does not know yet that these did not start: the hello may have named them.
+        // The supervisor does not know yet that these threads did not start: the hello may have named them.
         self.control
             .retain(|message| matches!(message, Message::StartRefused(_)));
         self.transient.clear();
@@ -227,7 +227,7 @@ impl RunnerState {
             Some(Incoming::GoAway(go_away)) => return Flow::GoAway(go_away.reason),
             Some(Incoming::ToolDecision(decision)) => self.questions.decide(decision),
             // A message of a newer release is ignored.
-            Some(Incoming::Welcome(_)) | None => debug!("a message without a meaning here"),
+            Some(Incoming::Welcome(_)) | None => debug!("an unexpected message was ignored"),
         }
         self.update_drained();
         Flow::Stay
@@ -243,13 +243,13 @@ impl RunnerState {
         let attempt = Attempt::new(start.thread_id, start.generation);
         if let Some(held) = self.threads.get(&attempt.thread_id) {
             if held.generation >= attempt.generation {
-                debug!(?attempt, "started already");
+                debug!(?attempt, "the attempt has already started");
                 return;
             }
             let earlier = held.attempt(&attempt.thread_id);
             self.release(&earlier);
         }
-        if let Some(failure) = self.no_room(&attempt, &start.session_id) {
+        if let Some(failure) = self.capacity_failure(&attempt, &start.session_id) {
             self.refuse(&attempt, failure);
             return;
         }
@@ -265,7 +265,7 @@ impl RunnerState {
         let bearer = match start.thread_token.as_str() {
             "" => None,
             token => Bearer::new(token)
-                .inspect_err(|error| warn!(?attempt, %error, "the thread's tools will be refused"))
+                .inspect_err(|error| warn!(?attempt, %error, "calls of the thread's tools will fail"))
                 .ok(),
         };
         let turn = start.turn.as_ref().map_or(0, |turn| turn.turn);
@@ -280,7 +280,7 @@ impl RunnerState {
                 instructions: prompt::instructions(start.turn.as_ref(), &resolved),
                 resolved,
                 token: (!start.thread_token.is_empty()).then(|| Secret::new(start.thread_token.clone())),
-                // The supervisor's own address may not be reachable from here. This one is.
+                // The supervisor's own URL may not be reachable from this machine, but the runner's configured URL is.
                 supervisor_url: self.config.supervisor_url.clone(),
                 supervisor_authorities: self.config.tls.authorities.clone(),
                 offered: Vec::new(),
@@ -311,8 +311,8 @@ impl RunnerState {
         self.threads.insert(attempt.thread_id, held);
     }
 
-    /// Returns whether files have to be hidden even from programs without restrictions. With a launcher these are the
-    /// directories of other threads only.
+    /// Returns whether files must be hidden even from programs without restrictions. With a launcher, only the
+    /// directories of other threads must be hidden.
     fn has_secrets(&self) -> bool {
         !self.config.hidden.is_empty() || launcher::is_used()
     }
@@ -339,13 +339,13 @@ impl RunnerState {
         Some(gone.clone())
     }
 
-    fn no_room(&self, attempt: &Attempt, session_id: &str) -> Option<StartFailure> {
+    fn capacity_failure(&self, attempt: &Attempt, session_id: &str) -> Option<StartFailure> {
         let (refusal, message) = if self.is_draining() {
             (StartRefusal::NoCapacity, "the runner is stopping".to_owned())
         } else if let Some(only) = self.session_id.as_ref().filter(|only| *only != session_id) {
             let message = format!("the runner executes threads of session {only} only");
             (StartRefusal::NoCapacity, message)
-        } else if self.config.capacity > 0 && self.places_taken(attempt) >= self.config.capacity as usize {
+        } else if self.config.capacity > 0 && self.used_slots(attempt) >= self.config.capacity as usize {
             let message = format!("the runner executes {} threads already", self.config.capacity);
             (StartRefusal::NoCapacity, message)
         } else if !is_plain_id(&attempt.thread_id) {
@@ -401,7 +401,7 @@ impl RunnerState {
                     && !thread.command(command)
                 {
                     // Not acknowledged, so the supervisor sends it again.
-                    warn!(?attempt, "a thread does not take its commands");
+                    warn!(?attempt, "a thread does not accept commands");
                     return;
                 }
                 held.turn = held.turn.max(turn);
@@ -451,11 +451,11 @@ impl RunnerState {
     // === the threads' events ===
 
     pub(crate) fn handle_event(&mut self, attempt: &Attempt, event: ThreadEvent) {
-        self.take_in(attempt, event);
+        self.apply_event(attempt, event);
         self.update_drained();
     }
 
-    fn take_in(&mut self, attempt: &Attempt, event: ThreadEvent) {
+    fn apply_event(&mut self, attempt: &Attempt, event: ThreadEvent) {
         if matches!(event, ThreadEvent::Gone) && self.leaving.remove(attempt).is_some() {
             return;
         }
@@ -464,7 +464,7 @@ impl RunnerState {
             .get_mut(&attempt.thread_id)
             .filter(|held| held.generation == attempt.generation)
         else {
-            // That attempt was abandoned.
+            // The attempt was abandoned.
             return;
         };
         match event {
@@ -586,7 +586,7 @@ impl RunnerState {
         self.drained.is_some()
     }
 
-    /// Returns whether the runner waits for threads, one for single use for its first one.
+    /// Returns whether the runner waits for threads. A runner for single use waits only for its first thread.
     pub(crate) const fn is_ready(&self) -> bool {
         !self.is_draining() && self.uses == 0
     }
@@ -596,7 +596,7 @@ impl RunnerState {
         self.config.is_single_use
     }
 
-    /// Returns a token that fires when the last thread has left a runner for single use.
+    /// Returns a token that fires when the last thread of a runner for single use is gone.
     pub(crate) fn used_up(&self) -> CancellationToken {
         self.used_up.clone()
     }
@@ -606,7 +606,8 @@ impl RunnerState {
     }
 
     fn update_drained(&mut self) {
-        // Announced before the last report, which would make room for another thread.
+        // The drain notice is sent before the last report. Otherwise the supervisor would place another thread in the
+        // slot that the report frees.
         if self.uses > 0 && !self.has_programs() {
             self.begin_draining();
             self.used_up.cancel();
@@ -631,7 +632,7 @@ impl RunnerState {
                 thread_goes_on: true,
             };
             if !thread.command(Command::RunnerStops(stop)) {
-                warn!(thread_id, "a thread does not take its commands; its program is killed");
+                warn!(thread_id, "a thread does not accept commands; killing its program");
             }
         }
     }
@@ -650,21 +651,21 @@ impl RunnerState {
 
     /// Returns whether a program may still be running.
     pub(crate) fn has_programs(&self) -> bool {
-        self.live() > 0 || !self.leaving.is_empty()
+        self.running_threads() > 0 || !self.leaving.is_empty()
     }
 
-    /// Returns how many places are not free for this attempt. In a runner for single use these include programs that are
-    /// being stopped, unless they are of the same thread.
-    fn places_taken(&self, attempt: &Attempt) -> usize {
+    /// Returns how many slots are not available for this attempt. In a runner for single use these include the slots of
+    /// programs that are being stopped, unless they belong to the same thread.
+    fn used_slots(&self, attempt: &Attempt) -> usize {
         let others = self
             .leaving
             .keys()
             .filter(|leaving| leaving.thread_id != attempt.thread_id);
         let leaving = if self.config.is_single_use { others.count() } else { 0 };
-        self.live() + leaving
+        self.running_threads() + leaving
     }
 
-    fn live(&self) -> usize {
+    fn running_threads(&self) -> usize {
         self.threads.values().filter(|held| held.task.is_some()).count()
     }
 }

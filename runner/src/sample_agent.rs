@@ -96,7 +96,7 @@ impl Turn {
         }
     }
 
-    /// `3 blocks (1,234 characters)`
+    /// Returns the size of the turn, such as `3 blocks (1,234 characters)`.
     fn size(&self) -> String {
         let characters = self.blocks.iter().map(|block| block.text.chars().count()).sum();
         let plural = if self.blocks.len() == 1 { "" } else { "s" };
@@ -180,7 +180,7 @@ impl<W: Write> SampleAgent<W> {
             match received {
                 Received::Turn(turn) => {
                     let mut done = Vec::new();
-                    let (outcome, leave) = match self.turn(&turn, &mut done) {
+                    let (outcome, leave) = match self.run_turn(&turn, &mut done) {
                         Ok(()) => ("completed", false),
                         Err(Cut::Interrupted) => ("interrupted", false),
                         Err(Cut::Leave) => ("interrupted", true),
@@ -195,7 +195,7 @@ impl<W: Write> SampleAgent<W> {
                     }
                 }
                 Received::Shutdown => return Ok(()),
-                // Too late for its turn.
+                // The turn of this message has already ended.
                 Received::Input { .. } | Received::ToolResult { .. } | Received::Interrupt => {}
             }
         }
@@ -203,7 +203,7 @@ impl<W: Write> SampleAgent<W> {
     }
 
     /// Executes the task. `done` receives a line for each executed instruction.
-    fn turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
+    fn run_turn(&mut self, turn: &Turn, done: &mut Vec<String>) -> Result<(), Cut> {
         self.send(&json!({"type": "status", "activity": "reading the task"}))?;
         self.send(&json!({"type": "tool", "name": "read_task", "detail": turn.size()}))?;
         let directives: Vec<_> = turn.task().lines().filter_map(Directive::read).collect();
@@ -252,13 +252,13 @@ impl<W: Write> SampleAgent<W> {
             }) = self.receive(None, done)?
                 && answered == id
             {
-                return Ok(self.sum_up(name, &args, ok, &result));
+                return Ok(self.summarize(name, &args, ok, &result));
             }
         }
     }
 
     /// Returns the result of a call, in one line.
-    fn sum_up(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
+    fn summarize(&mut self, name: &str, args: &Value, ok: bool, result: &Value) -> String {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         if !ok {
             return format!("{name} refused: {}", text(result, "error"));
@@ -290,7 +290,8 @@ impl<W: Write> SampleAgent<W> {
         start
     }
 
-    /// Replaces `$spawned`: in an array `ids` by every agent that was spawned so far, as one end by the last one.
+    /// Replaces `$spawned`: in an array `ids` by all agents that were spawned so far, as `id`, `from` or `to` by the
+    /// last one.
     fn fill_in_spawned(&self, args: &mut Value) {
         for end in ["id", "from", "to"] {
             if let Some(named) = args.get_mut(end)
@@ -311,7 +312,7 @@ impl<W: Write> SampleAgent<W> {
         }
     }
 
-    /// Returns the runner's next message to a running turn. `None`: the time is over.
+    /// Returns the runner's next message to a running turn. `None`: the time is up.
     fn receive(&mut self, until: Option<Instant>, done: &mut Vec<String>) -> Result<Option<Received>, Cut> {
         let received = match until {
             None => self.received.recv().map_err(|_| Cut::Leave)?,
@@ -367,7 +368,7 @@ fn first_text(items: &[JsonItem]) -> String {
     one_line(text.unwrap_or("(no text)"), MAX_TITLE_CHARS)
 }
 
-/// `250ms`, `30s` or `5m`.
+/// Parses a duration such as `250ms`, `30s` or `5m`.
 fn read_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -380,7 +381,7 @@ fn read_duration(text: &str) -> Option<Duration> {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -430,7 +431,7 @@ mod tests {
             }));
         }
 
-        /// Reads until a line has the key.
+        /// Reads lines until one of them has the key.
         fn until(&mut self, key: &str, value: Option<&str>) -> Value {
             loop {
                 let mut line = String::new();

@@ -1,5 +1,5 @@
-//! Subprocesses that run to their end: in their own process group, without input, with limits for their time and for
-//! the stored output. When one ends, or its caller stops waiting, its whole group is killed.
+//! Runs subprocesses to their end: in their own process group, without input, with limits for their time and for the
+//! stored output. When a subprocess ends or its caller stops waiting, its whole group is killed.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a failed program's output in an error text, in bytes.
 const MAX_ERROR_BYTES: usize = 4 * 1024;
 
-/// Limits of a program: its time, and the stored bytes of standard output and of standard error, each.
+/// Limits of a program: its time, and the stored bytes of standard output and of standard error, separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) time: Duration,
@@ -49,7 +49,7 @@ pub(crate) enum SubprocessExit {
     TimedOut,
 }
 
-/// The end of a pipe's output, and the number of bytes before it.
+/// The stored end of a pipe's output, and the number of dropped bytes before it.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputTail {
     max: usize,
@@ -61,7 +61,7 @@ pub(crate) struct OutputTail {
 ///
 /// # Errors
 ///
-/// It cannot be started.
+/// The program cannot be started.
 pub(crate) async fn run(process: ProcessSpec, limits: Limits) -> io::Result<SubprocessOutput> {
     let mut running = Running::start(process, limits.output)?;
     let ending = running.end(limits.time).await;
@@ -69,11 +69,11 @@ pub(crate) async fn run(process: ProcessSpec, limits: Limits) -> io::Result<Subp
     Ok(SubprocessOutput { ending, stdout, stderr })
 }
 
-/// Runs a program whose output is useful only as a whole.
+/// Runs a program whose output is useful only if it is complete.
 ///
 /// # Errors
 ///
-/// The failure, in the program's own words if it wrote any. Otherwise `name` identifies the program.
+/// The program failed. The text is the program's error output, or else a text that begins with `name`.
 pub(crate) async fn output_of(name: &str, process: ProcessSpec, limits: Limits) -> Result<Vec<u8>, String> {
     let finished = run(process, limits).await;
     let SubprocessOutput { ending, stdout, stderr } =
@@ -132,7 +132,7 @@ impl Running {
                 self.group.signal(Signal::TERM);
                 if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
                     self.group.signal(Signal::KILL);
-                    // No process of the group survives.
+                    // Reaps the program. No process of its group survives.
                     let _ = self.child.wait().await;
                 }
                 SubprocessExit::TimedOut
@@ -142,7 +142,7 @@ impl Running {
         ending
     }
 
-    /// Returns its output. When the group is gone the pipes close, unless a process left the group and holds them.
+    /// Returns the output. The pipes close when the group has ended, unless a process left the group and holds them.
     async fn output(mut self) -> [OutputTail; 2] {
         let drained = async { while self.readers.join_next().await.is_some() {} };
         let _ = timeout(EXIT_TIMEOUT, drained).await;
@@ -170,7 +170,7 @@ impl OutputTail {
 
     fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
-        // Not for every piece: moving the rest each time would cost more than the extra memory.
+        // Not done for every piece: moving the stored bytes each time would cost more than the extra memory.
         if self.bytes.len() > 2 * self.max {
             self.cut();
         }
@@ -222,7 +222,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn output_is_complete_or_an_error() {
+    async fn incomplete_subprocess_output_is_an_error() {
         let short = Limits {
             time: Duration::from_millis(100),
             ..LIMITS

@@ -29,7 +29,7 @@ pub(crate) fn clean(text: &str) -> String {
 /// Returns the text in one line of at most `max` characters, without control characters and with single spaces.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
-    // A character has at most 4 bytes. The rest allows for escape sequences.
+    // A character has at most 4 bytes. The factor leaves room for escape sequences.
     let text = clean(start(text, 64 * max));
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
         if word.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
             line.push(' ');
         }
         line.push_str(word);
-        // A character has at most 4 bytes, so the part that is truncated below need not be copied.
+        // A character has at most 4 bytes, so the rest would be truncated below.
         if line.len() > 4 * max {
             break;
         }
@@ -53,7 +53,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
     start
 }
 
-/// Returns bytes for a URL. All except ASCII letters, digits and those in `kept` are percent-encoded.
+/// Returns bytes in a form for URLs. All bytes except ASCII letters, digits and those in `kept` are percent-encoded.
 pub(crate) fn percent_encoded(bytes: &[u8], kept: &[u8]) -> String {
     let mut encoded = String::new();
     for &byte in bytes {
@@ -71,7 +71,7 @@ pub(crate) fn start(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max.min(text.len()))]
 }
 
-/// Returns the beginning of the text, at most `max` bytes of whole characters.
+/// Truncates the text to at most `max` bytes of whole characters.
 pub(crate) fn cut(mut text: String, max: usize) -> String {
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max));
@@ -79,7 +79,7 @@ pub(crate) fn cut(mut text: String, max: usize) -> String {
     text
 }
 
-/// Drops the beginning of the text until at most `max` bytes of whole characters are left.
+/// Removes the beginning of the text so that at most `max` bytes of whole characters are left.
 pub(crate) fn keep_end(text: &mut String, max: usize) {
     if text.len() > max {
         let from = text.ceil_char_boundary(text.len() - max);

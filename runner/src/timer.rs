@@ -4,7 +4,7 @@ use std::future::pending;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Waits until that time. `None`: waits without a limit.
+/// Waits until that time. `None`: waits forever.
 pub(crate) async fn at(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

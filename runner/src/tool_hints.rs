@@ -5,8 +5,8 @@
 
 use rmcp::model::ToolAnnotations;
 
-/// The hints of one tool. Every tool acts on the agents of one session and nothing else, so `openWorldHint` is false for
-/// all of them.
+/// The hints of one tool. Every tool acts only on the agents of one session, so `openWorldHint` is false for all of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hints {
     name: &'static str,
@@ -19,15 +19,15 @@ struct Hints {
 /// What a call can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// Nothing.
+    /// The call changes nothing.
     Reads,
-    /// It adds something.
+    /// The call adds something.
     Adds,
-    /// It ends or replaces something.
+    /// The call ends or replaces something.
     Destroys,
 }
 
-/// Every tool of the supervisor. A tool that is not listed has no hints, and clients assume the worst.
+/// All tools of the supervisor. A tool that is not listed has no hints, and clients assume the worst.
 const TOOLS: &[Hints] = &[
     Hints::of("list_agents", "List roles", Effect::Reads, true),
     Hints::of("list_active_agents", "List agents", Effect::Reads, true),
@@ -36,7 +36,7 @@ const TOOLS: &[Hints] = &[
     Hints::of("spawn_agent", "Spawn an agent", Effect::Adds, false),
     Hints::of("spawn_group", "Spawn a group of agents", Effect::Adds, false),
     Hints::of("spawn_node", "Spawn a graph node", Effect::Adds, false),
-    // With `interrupt` it stops a turn, but the same input continues the thread.
+    // With `interrupt` the call stops a turn, but the same input continues the thread.
     Hints::of("send_input", "Send input to an agent", Effect::Adds, false),
     Hints::of("close_agent", "Close an agent and its subtree", Effect::Destroys, true),
     Hints::of("resume_agent", "Reopen an agent", Effect::Adds, true),
@@ -58,7 +58,7 @@ impl Hints {
     }
 }
 
-/// Returns the annotations of the tool of that name. `None`: it is not in the table.
+/// Returns the annotations of the tool with that name. `None`: the tool is not in the table.
 pub(crate) fn annotations(tool: &str) -> Option<ToolAnnotations> {
     let hints = TOOLS.iter().find(|hints| hints.name == tool)?;
     Some(ToolAnnotations::from_raw(

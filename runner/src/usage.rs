@@ -1,4 +1,4 @@
-//! The usage of a thread in its attempt. Programs count from their own start, and the supervisor counts per attempt.
+//! The usage of a thread in its attempt. Programs count from their own start, but the supervisor counts per attempt.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ pub(crate) struct Tokens {
     pub(crate) input: u64,
     pub(crate) cached_input: u64,
     pub(crate) output: u64,
-    /// In millionths of a US dollar; 0: the program reports no cost.
+    /// The cost in millionths of a US dollar. 0: the program reports no cost.
     pub(crate) cost: u64,
 }
 
@@ -45,12 +45,13 @@ impl Tokens {
     }
 }
 
-/// The number of calls of a turn that are kept by id, and the longest id, in bytes.
+/// Maximum number of calls of a turn that are counted by id.
 const MAX_CALLS: usize = 4096;
+/// Maximum length of a call's id, in bytes.
 const MAX_CALL_ID_BYTES: usize = 256;
 
-/// The tokens of a program's model calls since its start. Programs report one call several times, and at the end of a
-/// turn either all of its calls or only the last one. The larger number counts.
+/// The tokens of a program's model calls since its start. Programs report one call several times. At the end of a turn
+/// they report the total of all its calls, or only the last call. The larger of both numbers counts.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
     /// Tokens of completed turns.
@@ -99,7 +100,7 @@ pub(crate) fn sum<const N: usize>(numbers: [u64; N]) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Returns a program's amount in US dollars as millionths. Amounts that cannot be a cost are 0.
+/// Returns an amount in US dollars as millionths. Amounts that cannot be a cost become 0.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(crate) fn millionths(dollars: Option<f64>) -> u64 {
     let dollars = dollars.filter(|dollars| (0.0..1e9).contains(dollars));
@@ -112,12 +113,12 @@ pub(crate) fn percentage_left(used: u64, window: u64) -> Option<u32> {
     u32::try_from(left.checked_div(u128::from(window))?).ok()
 }
 
-/// Sums the usage of the consecutive programs of one attempt.
+/// Sums the usage of one attempt over its consecutive programs.
 #[derive(Debug, Default)]
 pub(crate) struct UsageMeter {
-    /// Usage of ended programs.
+    /// Usage of programs that have ended.
     ended: Tokens,
-    /// Whether an ended program reported no cost.
+    /// Whether a program that has ended reported no cost.
     is_unpriced: bool,
     /// Usage of the current program.
     present: Tokens,
@@ -133,7 +134,7 @@ impl UsageMeter {
         self.present = tokens;
     }
 
-    /// Records the end of the program. The next one counts from 0.
+    /// Records the end of the program. The next program counts from 0.
     pub(crate) fn program_ended(&mut self) {
         self.is_unpriced |= self.present.is_unpriced();
         self.ended = self.ended.plus(std::mem::take(&mut self.present));
@@ -153,8 +154,8 @@ impl UsageMeter {
         self.wall_time = self.wall_time.saturating_add(took);
     }
 
-    /// Returns the usage of the attempt, including the time of a running turn. Its cost is 0 unless all programs
-    /// reported theirs.
+    /// Returns the usage of the attempt, including the duration of a running turn. Its cost is 0 unless every program
+    /// reported its cost.
     pub(crate) fn usage(&self, running_turn: Duration) -> Usage {
         let tokens = self.ended.plus(self.present);
         let is_unpriced = self.is_unpriced || self.present.is_unpriced();
@@ -196,15 +197,19 @@ mod tests {
             calls.call(id, tokens(input, output));
         }
         assert_eq!(calls.total(), tokens(300, 8));
-        // Only the last call, as OpenCode reports.
+        // As OpenCode reports: only the last call.
         calls.turn_ended(tokens(200, 1));
         assert_eq!((calls.total(), calls.has_calls()), (tokens(300, 8), false));
         calls.call("c", tokens(50, 1));
-        // All of them with their complete output, as Claude Code reports.
+        // As Claude Code reports: all calls with their complete output.
         calls.turn_ended(tokens(50, 30));
         assert_eq!(calls.total(), tokens(350, 38));
         calls.turn_ended(tokens(10, 0));
-        assert_eq!(calls.total(), tokens(360, 38), "a program that tells at the end only");
+        assert_eq!(
+            calls.total(),
+            tokens(360, 38),
+            "a program that reports usage only at the end"
+        );
         calls.call(&"x".repeat(1_000), tokens(1, 1));
         for number in 0..2 * MAX_CALLS {
             calls.call(&number.to_string(), tokens(1, 0));
@@ -237,10 +242,18 @@ mod tests {
         assert_eq!((usage.cost_micros, usage.turns), (350, 1));
         meter.program_ended();
         meter.read(Tokens { cost: 0, ..tokens(1) });
-        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "a part has no known cost");
+        assert_eq!(
+            meter.usage(Duration::ZERO).cost_micros,
+            0,
+            "the current program reports no cost"
+        );
         meter.program_ended();
         meter.read(tokens(1));
-        assert_eq!(meter.usage(Duration::ZERO).cost_micros, 0, "an earlier part has none");
+        assert_eq!(
+            meter.usage(Duration::ZERO).cost_micros,
+            0,
+            "an earlier program reported no cost"
+        );
         assert_eq!(usage.wall_time.map(|time| time.seconds), Some(3));
     }
 }

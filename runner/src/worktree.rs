@@ -1,5 +1,5 @@
-//! A thread's own git worktree, so that agents that work on one repository at the same time do not interfere. It is
-//! created from the repository's current commit, and removed with the thread as configured by the operator.
+//! A thread's own git worktree, so that agents that work on one repository at the same time do not interfere with each
+//! other. It is created from the repository's current commit, and removed with the thread as the operator configured.
 
 use std::{
     ffi::OsStr,
@@ -19,11 +19,11 @@ const SUBMODULE: &str = "160000 ";
 /// When a thread's worktree is removed with the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorktreeCleanup {
-    /// If it contains no changes.
+    /// If the worktree contains no changes.
     Unchanged,
-    /// Regardless of its content.
+    /// Regardless of the worktree's content.
     Always,
-    /// Never by the runner.
+    /// The runner never removes it.
     Never,
 }
 
@@ -42,15 +42,15 @@ impl FromStr for WorktreeCleanup {
 
 /// A worktree and its repository.
 ///
-/// Its agent may write to all of it, including the file by which git would find its repository. Therefore git receives
-/// the repository's path from before the agent's start, and never searches for it in the worktree.
+/// The agent may write to the whole worktree, including the file by which git would find the repository. Therefore git
+/// receives the repository's path from before the agent's start, and never searches for it in the worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Worktree {
     /// The root of the worktree.
     top: PathBuf,
     /// The root of the repository's own working tree.
     repository: PathBuf,
-    /// The relative path from the root to the agent's directory.
+    /// The path of the agent's directory relative to the worktree's root.
     inside: PathBuf,
     origin: Origin,
     git: Git,
@@ -61,16 +61,16 @@ pub(crate) struct Worktree {
 struct Origin {
     /// The directory with git's data about the worktree.
     git_dir: PathBuf,
-    /// The commit from which it was created.
+    /// The commit from which the worktree was created.
     base: String,
 }
 
 /// The state of a worktree after its thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CleanupOutcome {
-    /// It was removed.
+    /// The worktree was removed.
     Removed,
-    /// It was kept.
+    /// The worktree was kept.
     Kept,
 }
 
@@ -81,7 +81,7 @@ impl Worktree {
     ///
     /// # Errors
     ///
-    /// Git's error text, or a failure to read or write.
+    /// Git's error text, or an error from reading or writing.
     pub(crate) async fn open(directory: &Path, top: PathBuf, hidden: &[PathBuf]) -> Result<Option<Self>, String> {
         let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
         if !is_in_repository(&directory)? {
@@ -89,7 +89,7 @@ impl Worktree {
         }
         let repository = PathBuf::from(run_unconfined(&directory, ["rev-parse", "--show-toplevel"]).await?);
         let inside = run_unconfined(&directory, ["rev-parse", "--show-prefix"]).await?;
-        // The repository's data may be that of another worktree.
+        // The repository's data directory may belong to another worktree.
         let common = directory.join(run_unconfined(&directory, ["rev-parse", "--git-common-dir"]).await?);
         let common = fs::canonicalize(&common).map_err(|error| format!("{}: {error}", common.display()))?;
         let git = Git::new(vec![top.clone(), common], hidden.to_owned());
@@ -98,8 +98,8 @@ impl Worktree {
         let known = read(&record).map_err(|why| format!("cannot read {}: {why}", record.display()))?;
         let origin = match (known, top.is_dir() && !making.exists()) {
             (Some(origin), true) => origin,
-            // The origin of such a directory and its owner are unknown.
-            (None, true) => return Err(format!("{} is there, and {} is not", top.display(), record.display())),
+            // The origin and the owner of such a directory are unknown.
+            (None, true) => return Err(format!("{} exists, but {} does not", top.display(), record.display())),
             (_, false) => {
                 let made = fs::write(&making, "");
                 made.map_err(|error| format!("cannot write {}: {error}", making.display()))?;
@@ -123,11 +123,11 @@ impl Worktree {
         if top.exists() {
             remove(top).await?;
         }
-        // Created before git runs: only an existing directory can be mounted for it.
+        // Created before git runs, because only an existing directory can be mounted for git.
         fs::create_dir(top).map_err(|error| format!("cannot create {}: {error}", top.display()))?;
-        // One `--force` is for a worktree that was deleted but is still registered. The second one is for a worktree
-        // that is still locked because its creation was interrupted. `prune` would also remove the worktrees of other
-        // threads, which are hidden here.
+        // The first `--force` is for a worktree that was deleted but is still registered. The second one is for a
+        // worktree that is still locked because its creation was interrupted. `prune` would also remove the worktrees
+        // of other threads, which are hidden here.
         let add = ["worktree", "add", "--force", "--force", "--quiet", "--detach"].map(OsStr::new);
         git.run(repository, add.into_iter().chain([top.as_os_str()])).await?;
         let origin = Origin {
@@ -138,7 +138,7 @@ impl Worktree {
         Ok(origin)
     }
 
-    /// Returns the agent's directory.
+    /// Returns the directory in which the agent works.
     pub(crate) fn directory(&self) -> PathBuf {
         self.top.join(&self.inside)
     }
@@ -151,7 +151,8 @@ impl Worktree {
         }
     }
 
-    /// Returns a path in the repository as a path in the worktree. A path outside of the repository stays as it is.
+    /// Returns a path in the repository as a path in the worktree. A path outside of the repository is returned
+    /// unchanged.
     pub(crate) fn in_worktree(&self, path: PathBuf) -> PathBuf {
         match path.strip_prefix(&self.repository) {
             Ok(below) => self.top.join(below),
@@ -173,12 +174,12 @@ impl Worktree {
         if !goes {
             return Ok(CleanupOutcome::Kept);
         }
-        // Without git, which would search for repositories and run programs that submodules configure.
+        // Git is not used for this: it would search for repositories and run programs that submodules configure.
         remove(&self.top).await?;
         let forget = ["worktree", "remove", "--force", "--force"].map(OsStr::new);
         let forget = forget.into_iter().chain([self.top.as_os_str()]);
         if let Err(why) = self.git.run(&self.repository, forget).await {
-            debug!(why, "git may still know a worktree that is gone");
+            debug!(why, "git may still list a removed worktree");
         }
         Ok(CleanupOutcome::Removed)
     }
@@ -195,15 +196,15 @@ impl Worktree {
         Ok(is_as_checked_out && has_no_commits && self.is_linked() && !self.has_submodules().await?)
     }
 
-    /// Returns whether its `.git` still refers to the repository. Otherwise, it may be a separate repository with
-    /// commits.
+    /// Returns whether the `.git` file of the worktree still refers to the repository. Otherwise the worktree may be a
+    /// separate repository with commits.
     fn is_linked(&self) -> bool {
         let link = fs::read_to_string(self.top.join(".git")).unwrap_or_default();
         link.strip_prefix("gitdir: ").map(str::trim) == self.origin.git_dir.to_str()
     }
 
     /// Returns whether a submodule was checked out. Git cannot determine a submodule's changes without running programs
-    /// that it configures.
+    /// that the submodule configures.
     async fn has_submodules(&self) -> Result<bool, String> {
         let tracked = self.ask(["ls-files", "--stage", "-z"]).await?;
         let mut submodules = tracked
@@ -252,8 +253,8 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-/// Returns whether git finds a repository. Git's rejection of a repository is an error: no agent may work in the
-/// repository itself because git cannot create a worktree.
+/// Returns whether git finds a repository. If git rejects the repository, that is an error: an agent must not work in
+/// the repository itself because git cannot create a worktree.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");
@@ -306,7 +307,7 @@ mod tests {
         let written = tree.directory().join("new").to_string_lossy().into_owned();
         assert_eq!(Path::new(&tree.in_repository(&written)), repository.join("a/new"));
         assert_eq!(tree.in_repository("/elsewhere"), "/elsewhere");
-        // A later attempt finds it.
+        // A later attempt uses the same worktree.
         assert_eq!(
             Worktree::open(&repository.join("a"), top.clone(), &[]).await.unwrap(),
             Some(tree.clone())
@@ -329,13 +330,13 @@ mod tests {
                 commit(&top).await;
             }
             if is_committed {
-                // Git's own note of the earlier commit is not evidence of work.
+                // Git's own record of the earlier commit is not evidence of work.
                 run_unconfined(&top, ["update-ref", "ORIG_HEAD", "HEAD"]).await.unwrap();
             }
             assert_eq!(tree.close(WorktreeCleanup::Unchanged).await, Ok(CleanupOutcome::Kept));
             let again = Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
             let left = again.close(WorktreeCleanup::Unchanged).await;
-            assert_eq!(left, Ok(CleanupOutcome::Kept), "and by a later attempt");
+            assert_eq!(left, Ok(CleanupOutcome::Kept), "a later attempt keeps it as well");
         }
         assert_eq!(fs::read_to_string(repository.join("a/file")).unwrap(), "one\n");
     }
@@ -415,11 +416,11 @@ mod tests {
         Worktree::open(&repository, top.clone(), &[]).await.unwrap().unwrap();
         let environment = fs::read_to_string(top.join("a/file")).unwrap();
         assert!(environment.contains("PATH="), "the filter ran: {environment}");
-        // Cargo sets them in tests.
+        // Cargo sets these variables in tests.
         assert!(!environment.contains("CARGO_"), "{environment}");
         assert!(
             !ran.exists() || !confinement::is_possible().await,
-            "and wrote elsewhere"
+            "the filter wrote outside of the worktree"
         );
     }
 
@@ -443,7 +444,7 @@ mod tests {
         assert_eq!(
             known.matches("worktree ").count(),
             1,
-            "git knows none any more: {known}"
+            "git still lists a worktree: {known}"
         );
     }
 
@@ -482,12 +483,12 @@ mod tests {
         run_unconfined(&bare, ["init", "--quiet"]).await.unwrap();
         assert!(
             Worktree::open(&bare, guard.path().join("u"), &[]).await.is_err(),
-            "no commit to make it of"
+            "the repository has no commit"
         );
         let broken = guard.path().join("broken/inside");
         fs::create_dir_all(&broken).unwrap();
         fs::write(guard.path().join("broken/.git"), "gitdir: /nowhere\n").unwrap();
         let why = Worktree::open(&broken, guard.path().join("v"), &[]).await.unwrap_err();
-        assert!(why.contains("/nowhere"), "git's words: {why}");
+        assert!(why.contains("/nowhere"), "git's error text: {why}");
     }
 }

@@ -1,13 +1,13 @@
-{{- /* The prefix of every name: "troupe" for a release called troupe. Names may have 63 characters, and that of a StatefulSet
-       11 less, since its pods carry it with a hash in a label. */}}
+{{- /* The prefix of every name: "troupe" for a release called troupe. Names may have 63 characters. The name of a
+       StatefulSet may have 11 less, because a label of its pods contains the name and a hash. */}}
 {{- define "troupe.name" -}}
 {{- $name := ternary .Release.Name (printf "%s-troupe" .Release.Name) (contains "troupe" .Release.Name) -}}
 {{- $name | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
-{{- /* What selects the pods of a component, and the labels that they have in any case: one with a version would restart them
-       for nothing. Takes a dict of root, component, and pool for one of the runners' pools. Never changes: selectors are
-       immutable. A release may be called true, and a label is a text. */}}
+{{- /* The labels that select the pods of a component. They contain no version, which would restart the pods without
+       need. They must never change, because selectors are immutable. toYaml quotes a release name such as "true". Takes
+       a dict of root, component, and pool for one of the runners' pools. */}}
 {{- define "troupe.selector" -}}
 app.kubernetes.io/name: troupe
 app.kubernetes.io/instance: {{ toYaml .root.Release.Name }}
@@ -25,7 +25,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{- /* The image of a component: its own, or that of all. Takes a dict of root and component. */}}
+{{- /* The image of a component: its own image, or the common one. Takes a dict of root and component. */}}
 {{- define "troupe.image" -}}
 {{- $digest := "" }}
 {{- with .root.Values.image.digest }}{{ $digest = printf "@%s" . }}{{ end -}}
@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ (index .root.Values .component | default dict).image | default $common | quote }}
 {{- end }}
 
-{{- /* The type of a component's Service, and the annotations of that. */}}
+{{- /* The type and the annotations of a component's Service. */}}
 {{- define "troupe.serviceType" -}}
 {{- with .serviceType }}
 type: {{ . }}
@@ -45,15 +45,16 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The ServiceAccount of a component: the one that is named; or one of the chart's own, where it is known by that; or
-       none. The console and the A2A port always send a token of a Secret. Takes a dict of root and component. */}}
+{{- /* The ServiceAccount of a component: the account in the values; or an account of the chart, if the component
+       authenticates with its token; or none. The console and the A2A port always send a token of a Secret. Takes a dict
+       of root and component. */}}
 {{- define "troupe.account" -}}
 {{- $named := (index .root.Values .component | default dict).serviceAccountName -}}
 {{- if $named }}{{ $named }}{{ else if and .root.Values.identity.serviceAccountTokens.enabled (not (has .component (list "console" "a2a"))) }}{{ include "troupe.name" .root }}-{{ .component }}{{ end }}
 {{- end }}
 
-{{- /* The token of its ServiceAccount that a component shows another, with nothing else beside it. Programs that bubblewrap
-       confines see nothing of the directory. */}}
+{{- /* The token of its ServiceAccount with which a component authenticates to another one. The directory contains
+       nothing else. Programs that bubblewrap confines cannot see it. */}}
 {{- define "troupe.identity" -}}
 {{- $tokens := .Values.identity.serviceAccountTokens -}}
 - name: identity
@@ -66,8 +67,8 @@ annotations: {{- toYaml . | nindent 2 }}
           expirationSeconds: {{ $tokens.expirationSeconds }}
 {{- end }}
 
-{{- /* What the API server is asked with for the keys of such tokens, and by what it is believed. Everybody who has an account
-       may ask for these, and the account of a service may nothing else. */}}
+{{- /* The token for requesting the keys of such tokens from the API server, and the server's certificate authority.
+       Every account may request the keys, and the account of a service has no other permissions. */}}
 {{- define "troupe.keys" -}}
 - name: keys
   projected:
@@ -77,13 +78,13 @@ annotations: {{- toYaml . | nindent 2 }}
           path: token
           expirationSeconds: {{ .Values.identity.serviceAccountTokens.expirationSeconds }}
       - configMap:
-          # Kubernetes puts it into each namespace.
+          # Kubernetes creates it in each namespace.
           name: kube-root-ca.crt
           items: [{key: ca.crt, path: ca.crt}]
 {{- end }}
 
-{{- /* The flags of a service by which it knows a component by the token of its ServiceAccount. Takes a dict of root, the
-       component, and the role that it has. */}}
+{{- /* The flags by which a service accepts the ServiceAccount token of a component. Takes a dict of root, the
+       component, and its role. */}}
 {{- define "troupe.knows" -}}
 {{- $tokens := .root.Values.identity.serviceAccountTokens -}}
 - {{ printf "--jwt-issuer=%s" $tokens.issuer | quote }}
@@ -94,8 +95,8 @@ annotations: {{- toYaml . | nindent 2 }}
 - --jwt-role=sub:system:serviceaccount:{{ .root.Release.Namespace }}:{{ include "troupe.account" . }}={{ .role }}
 {{- end }}
 
-{{- /* What all pods have in common, and where those of a component run. None of them talks to the API server, but for keys,
-       with a token of a volume of its own; that of thread pods makes pods. Takes a dict of root, component, bare for a pod that
+{{- /* The common settings of all pods, and the placement of a component's pods. Pods call the API server only for keys,
+       with a token on a separate volume, or to create thread pods. Takes a dict of root, component, bare for a pod that
        is not the component's own, and an account other than the component's. */}}
 {{- define "troupe.pod" -}}
 {{- $own := index .root.Values .component | default dict -}}
@@ -103,7 +104,7 @@ automountServiceAccountToken: false
 {{- with .account | default (include "troupe.account" .) }}
 serviceAccountName: {{ quote . }}
 {{- end }}
-# Or the services of this release would set TROUPE_* variables, which are settings.
+# Otherwise the Services of this release would set TROUPE_* variables, which the programs read as settings.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -112,7 +113,7 @@ securityContext:
   runAsGroup: 65532
   fsGroup: 65532
   {{- end }}
-  # Without this the kubelet walks through the whole volume at each start.
+  # Otherwise the kubelet changes the owner of every file in the volume at each start.
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
 {{- with .root.Values.imagePullSecrets }}
@@ -143,8 +144,8 @@ initContainers: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* What all containers have in common: the restricted profile, and a root file system that nobody writes. Takes a dict of
-       root and component, a user other than that of the pod, and bare for a container without the component's variables. */}}
+{{- /* The common settings of all containers: the restricted profile, and a read-only root file system. Takes a dict of
+       root and component, a user other than the pod's, and bare for a container without the component's variables. */}}
 {{- define "troupe.container" -}}
 {{- $own := index .root.Values .component | default dict -}}
 securityContext:
@@ -177,14 +178,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* Whether a component has several pods, or may have. Empty: it has not. */}}
+{{- /* Whether a component has several pods, or may have. Empty: no. */}}
 {{- define "troupe.several" -}}
 {{- $values := index .root.Values .component }}
 {{- if or (gt (int $values.replicas) 1) (get $values "autoscaled") }}yes{{ end }}
 {{- end }}
 
-{{- /* How many pods of a workload may be away at a time. Only where there are several: with one replica a budget would block the
-       draining of its node for ever. Takes a dict of root, component, pool and the workload's name. */}}
+{{- /* The disruption budget of a workload with several pods. With one replica, a budget would block the draining of its
+       node forever. Takes a dict of root, component, pool and the workload's name. */}}
 {{- define "troupe.budget" }}
 {{- if include "troupe.several" . }}
 ---
@@ -195,14 +196,15 @@ metadata:
   labels: {{- include "troupe.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
-  # A pod that is broken anyway does not block the draining of a node.
+  # A pod that is not ready does not block the draining of a node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels: {{- include "troupe.selector" . | nindent 6 }}
 {{- end }}
 {{- end }}
 
-{{- /* Several pods of a component are on several nodes, as far as there are, unless the values say otherwise. Takes a dict of root and component. */}}
+{{- /* Spreads several pods of a component over the nodes if possible, unless the values contain other constraints.
+       Takes a dict of root and component. */}}
 {{- define "troupe.spread" -}}
 {{- $constraints := (index .root.Values .component).topologySpreadConstraints }}
 {{- if $constraints -}}
@@ -217,8 +219,8 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{- /* A Secret as files that follow it, which the pod's group may read: only the keys that the pod needs. Takes a dict of
-       name, secret and keys. */}}
+{{- /* A Secret as files that the kubelet updates and the pod's group may read. Contains only the keys that the pod
+       needs. Takes a dict of name, secret and keys. */}}
 {{- define "troupe.secret" -}}
 - name: {{ .name }}
   secret:
@@ -230,12 +232,12 @@ topologySpreadConstraints:
       {{- end }}
 {{- end }}
 
-{{- /* The key of the Secret that lets callers in at the registry. */}}
+{{- /* The key of the Secret with the token that the registry accepts. */}}
 {{- define "troupe.registryToken" -}}
 {{ ternary "registry.token" "operator.token" .Values.tokens.registryToken }}
 {{- end }}
 
-{{- /* The scheme by which the services are reached, and the protocol that their ports speak. */}}
+{{- /* The scheme of the services' URLs, and the protocol of their ports. */}}
 {{- define "troupe.scheme" -}}
 {{ ternary "https" "http" (ne .Values.tls.registrySecret "") }}
 {{- end }}
@@ -243,13 +245,13 @@ topologySpreadConstraints:
 {{ ternary "tls" "kubernetes.io/h2c" (ne .Values.tls.registrySecret "") }}
 {{- end }}
 
-{{- /* Where health and metrics are served, one port for each component. */}}
+{{- /* The admin port of each component, for health and metrics. */}}
 {{- define "troupe.registryAdmin" -}}9051{{- end }}
 {{- define "troupe.supervisorAdmin" -}}9052{{- end }}
 {{- define "troupe.runnerAdmin" -}}9053{{- end }}
 {{- define "troupe.a2aAdmin" -}}9054{{- end }}
 
-{{- /* Whether any pool has runners. Empty: none has. */}}
+{{- /* Whether any pool has runners. Empty: no. */}}
 {{- define "troupe.runners" -}}
 {{- $runners := .Values.runner.replicas }}
 {{- range .Values.runner.pools }}
@@ -258,14 +260,14 @@ topologySpreadConstraints:
 {{- if $runners }}yes{{ end }}
 {{- end }}
 
-{{- /* The components that have metrics on it: all that have pods. */}}
+{{- /* The components with metrics on an admin port: all that have pods. */}}
 {{- define "troupe.measured" -}}
 registry supervisor{{ if include "troupe.runners" . }} runner{{ end }}{{ if .Values.a2a.enabled }} a2a{{ end }}
 {{- end }}
 
-{{- /* The probes. They ask the admin port, since the kubelet's speak no TLS. Takes a dict of service and port; an empty
-       service is the whole program. A supervisor lives while it opens its log, however long that takes, and is ready
-       after that. */}}
+{{- /* The probes. They use the admin port, because the kubelet's probes do not support TLS. A supervisor is alive while
+       it opens its log, however long that takes, and ready after that. Takes a dict of service and port; an empty
+       service means the whole program. */}}
 {{- define "troupe.probes" -}}
 startupProbe:
   grpc: {port: {{ .port }}, service: liveness}
@@ -284,29 +286,30 @@ timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
 
-{{- /* The health of a runner's service every second. Takes a dict of root and service. */}}
+{{- /* Probes a health service of the runner every second. Takes a dict of root and service. */}}
 {{- define "troupe.everySecond" -}}
 grpc: {port: {{ include "troupe.runnerAdmin" .root }}, service: {{ .service }}}
 periodSeconds: 1
 {{- end }}
 
-{{- /* The end of a service, which has a port for others. */}}
+{{- /* The preStop delay of a service with clients. */}}
 {{- define "troupe.leave" -}}
 lifecycle:
   preStop:
-    # The listener closes on SIGTERM; until then all clients should know that this pod terminates.
+    # The listener closes on SIGTERM. Before that, all clients should have learned that this pod terminates.
     sleep: {seconds: 5}
 {{- end }}
 
-{{- /* For a container that may be told to end in the moment of its start. */}}
+{{- /* The preStop delay of a container that may be stopped immediately after its start. */}}
 {{- define "troupe.begin" -}}
 lifecycle:
   preStop:
-    # The first process of a container loses a signal for which it has no handler yet, and would stay for its whole grace.
+    # The first process of a container ignores signals without a handler. Before it has one, SIGTERM is lost
+    # and the container runs until the end of the grace period.
     sleep: {seconds: 2}
 {{- end }}
 
-{{- /* preStop (5 s), the services' own deadline for draining (10 s), and slack. */}}
+{{- /* The sum of preStop (5 s), the services' own deadline for draining (10 s), and slack. */}}
 {{- define "troupe.grace" -}}
 terminationGracePeriodSeconds: 30
 {{- end }}
@@ -325,7 +328,7 @@ terminationGracePeriodSeconds: 30
 {{- end }}
 {{- end }}
 
-{{- /* Volumes of the supervisor that its maintenance Job also has, and where they are mounted. */}}
+{{- /* Volumes and mounts that the supervisor shares with its maintenance Job. */}}
 {{- define "troupe.storeVolumes" -}}
 {{- with .Values.supervisor.postgres.caSecret -}}
 {{ include "troupe.secret" (dict "name" "postgres" "secret" . "keys" (list "ca.crt")) }}

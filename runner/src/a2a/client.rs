@@ -1,5 +1,5 @@
 //! Requests to a remote agent over JSON-RPC or HTTP+JSON, and its server-sent events. Responses are bounded, redirects
-//! are not followed, and the token goes to no other server than that of the configured URL.
+//! are not followed, and the token is sent only to the server of the configured URL.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -23,22 +23,24 @@ use crate::{
     text::{one_line, percent_encoded},
 };
 
-/// Maximum size of a response and of an event, and of a card, in bytes.
+/// Maximum size of a response and of an event, in bytes.
 pub(crate) const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
+/// Maximum size of an agent card, in bytes.
 pub(crate) const MAX_CARD_BYTES: usize = 256 * 1024;
-/// Time limit of a request, and of the response to a message: some agents respond when they have finished.
+/// Time limit of a request.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// Time limit of the response to a message. It is longer because some agents respond only when they have finished.
 const SEND_WITHIN: Duration = Duration::from_secs(15 * 60);
-/// How long a stream may be silent. Servers send comments more often.
+/// Maximum silence of a stream. Servers send comments more often.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
 /// Maximum length of an error of the remote agent, in characters.
 const MAX_ERROR_CHARS: usize = 500;
 /// The path of the card below the URL of an agent.
 const CARD: &str = "/.well-known/agent-card.json";
-/// The number of messages of a task's history that are requested.
+/// Maximum number of messages of a task's history that are requested.
 const HISTORY: u32 = 100;
 
-/// Why a request has no result. Each text is for people.
+/// The reason why a request has no result. Each text is displayed to people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     /// The agent did not process the request.
@@ -59,13 +61,13 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns whether a repeated read may succeed.
-    pub(super) const fn may_pass(&self) -> bool {
+    /// Returns whether a second attempt to read may succeed.
+    pub(super) const fn is_transient(&self) -> bool {
         matches!(self, Self::Unsent(_) | Self::Lost(_))
     }
 }
 
-/// Where and how the agent takes requests.
+/// How to send requests to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interface {
     binding: A2aBinding,
@@ -110,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Returns host and port of the agent, for people.
+    /// Returns the agent's host and port for display.
     pub(super) fn authority(&self) -> &str {
         self.url.authority().map_or("", |authority| authority.as_str())
     }
@@ -224,7 +226,7 @@ impl Client {
         headers
     }
 
-    /// Returns the token, if there is one.
+    /// Returns the token, if one is configured.
     pub(super) async fn secrets(&self) -> Vec<String> {
         let Some(token) = self.token.clone() else {
             return Vec::new();
@@ -266,14 +268,15 @@ pub(super) fn redacted(text: &str, secrets: &[String]) -> String {
     redact::text(&one_line(text, 2 * MAX_ERROR_CHARS), secrets)
 }
 
-/// Scheme, host and port of a URL.
+/// Returns the scheme, host and port of a URL.
 fn origin(url: &Uri) -> Option<(String, String, u16)> {
     let scheme = url.scheme_str()?.to_ascii_lowercase();
     let port = url.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
     Some((scheme, url.host()?.to_ascii_lowercase(), port))
 }
 
-/// Selects the interface of a card, JSON-RPC first. Interfaces of other servers are not used: the token is not for them.
+/// Selects an interface of a card, JSON-RPC first. Interfaces on other servers are not used, because they must not
+/// receive the token.
 fn select(card: &AgentCard, url: &Uri, wanted: Option<A2aBinding>) -> Result<Interface, String> {
     let streams = card
         .capabilities
@@ -358,7 +361,7 @@ fn encode(interface: &Interface, operation: Operation<'_>) -> Result<(Method, St
     })
 }
 
-/// Returns a text as a segment of a path.
+/// Returns a text, escaped as a segment of a path.
 fn escaped(text: &str) -> String {
     percent_encoded(text.as_bytes(), b"-_~")
 }
@@ -390,7 +393,7 @@ fn payload(value: Value) -> Option<Payload> {
     json::parse::<StreamResponse>(value).ok()?.payload
 }
 
-/// Returns the update of an event. `None`: a kind of event of a newer release.
+/// Returns the update of an event. `None`: a newer release defined this kind of event.
 fn decode(binding: A2aBinding, event: &[u8]) -> Result<Option<Payload>, Fault> {
     let value = serde_json::from_slice(event)
         .map_err(|error| Fault::Refused(format!("it sent an event that is not JSON: {error}")))?;
@@ -498,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_is_of_the_configured_server() {
+    fn only_interfaces_of_configured_server_are_selected() {
         let url: Uri = "https://Agents.example/a".parse().unwrap();
         let offered = card(&[
             ("GRPC", "1.0", "agents.example:443"),
@@ -523,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_the_form_of_their_binding() {
+    fn requests_are_encoded_for_each_binding() {
         let mut interface = Interface {
             binding: A2aBinding::JsonRpc,
             path: "/rpc?x=1".to_owned(),
@@ -564,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_both_bindings_are_told_apart() {
+    fn errors_of_both_bindings_are_classified() {
         let rpc = |code: i64| json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no\nsuch"}});
         let text = "it answered with an error: no such".to_owned();
         assert_eq!(

@@ -48,37 +48,37 @@ use crate::{
     workspace::Workspace,
 };
 
-/// How long a new task is tried while the agent takes none.
+/// Maximum time to try to start a task while the agent does not accept one.
 pub(crate) const REACH_WITHIN: Duration = Duration::from_secs(60);
-/// How long a task is followed while the agent is not reachable.
+/// Maximum time to follow a task while the agent is not reachable.
 pub(crate) const LOST_AFTER: Duration = Duration::from_secs(10 * 60);
-/// How long a thread that ends waits for the cancellation of its task.
+/// Maximum time that an ending thread waits for the cancellation of its task.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
-/// How long a task may still show the question that was answered.
+/// Maximum time that a task may still show a question that was already answered.
 const QUESTION_WITHIN: Duration = Duration::from_secs(30);
 /// The id of the call by which a thread asks its parent.
 const QUESTION: &str = "question";
 
-/// What a later turn or a later attempt needs.
+/// The stored state that a later turn or a later attempt needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The URL of the agent that has the context.
+    /// The URL of the agent to which the context belongs.
     url: String,
     context: String,
-    /// The last task. Empty: the agent has not named it.
+    /// The id of the last task. Empty: the agent has not named it yet.
     task: String,
     /// Whether the task waits for a message.
     asks: bool,
-    /// The turn that was sent last, and the digest of its inputs. An attempt that repeats the turn has another number for
-    /// it.
+    /// The number of the turn that was sent last. An attempt that repeats the turn gives it another number.
     turn: u32,
+    /// The digest of that turn's inputs.
     inputs: String,
     /// Whether the turn has ended.
     ended: bool,
 }
 
 impl Record {
-    /// Reads the record of a thread. An unreadable one, or one of another agent, is empty.
+    /// Reads the record of a thread. Returns an empty record if it is unreadable or belongs to another agent.
     pub(super) async fn read(path: &Path, url: &str) -> Self {
         let text = tokio::fs::read(path).await.unwrap_or_default();
         let record: Self = serde_json::from_slice(&text).unwrap_or_default();
@@ -103,13 +103,14 @@ pub(super) struct Driver {
     pub(super) record: Record,
     pub(super) path: PathBuf,
     pub(super) workspace: Arc<Workspace>,
-    /// The start of the ids of messages, and that of the attempt.
+    /// The beginning of the ids of messages.
     pub(super) thread_id: String,
+    /// The number of the attempt. The ids of messages that are sent again contain it.
     pub(super) generation: u32,
     pub(super) gaps: Vec<String>,
-    /// The blocks of the role, for turns that do not have them.
+    /// The role's prompt blocks, for turns that do not contain them.
     pub(super) blocks: Vec<PromptBlock>,
-    /// Whether earlier turns have no context.
+    /// Whether the thread had turns whose context is not known.
     pub(super) has_lost_context: bool,
     pub(super) interface: Option<Interface>,
     pub(super) task: RemoteTask,
@@ -119,7 +120,7 @@ pub(super) struct Driver {
 /// How a turn ended.
 enum Outcome {
     Ended(TurnEnding, String),
-    /// The agent asks its client.
+    /// The agent asks its client a question.
     Asks(String),
 }
 
@@ -132,7 +133,7 @@ impl Driver {
         let mut orders = channels.orders;
         while let Some(order) = orders.recv().await {
             let Order::Turn(turn) = order else { continue };
-            let outcome = self.turn(&turn, &mut orders).await;
+            let outcome = self.run_turn(&turn, &mut orders).await;
             let ended = |ending, message| AgentEvent::TurnEnded { ending, message };
             let event = match outcome {
                 Outcome::Ended(ending, message) => ended(ending, message),
@@ -145,11 +146,12 @@ impl Driver {
         }
     }
 
-    /// Works on a turn. The first interruption cancels the task, the second one does not wait for the agent.
-    async fn turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
+    /// Executes a turn. The first interruption cancels the task. The second one ends the turn without waiting for the
+    /// agent.
+    async fn run_turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
-        let mut work = pin!(self.work(turn, &cancel));
+        let mut work = pin!(self.execute(turn, &cancel));
         loop {
             tokio::select! {
                 outcome = &mut work => return outcome,
@@ -170,7 +172,8 @@ impl Driver {
         }
     }
 
-    /// Passes a question on to the thread's parent. The answer is the next input. An error means an interruption.
+    /// Forwards a question to the thread's parent. The answer arrives as the next input. An error means an
+    /// interruption.
     async fn ask(&self, question: &str, orders: &mut mpsc::Receiver<Order>) -> Result<(), ()> {
         let args = Map::from_iter([("question".to_owned(), json!(question))]);
         let call = ToolCall {
@@ -182,7 +185,7 @@ impl Driver {
         self.emit(AgentEvent::ToolCalled(call)).await;
         loop {
             match orders.recv().await {
-                // Without the tool, the message of the turn is the question.
+                // If the tool is not available, the turn's message is the question.
                 Some(Order::ToolAnswered { id, .. }) if id == QUESTION => return Ok(()),
                 Some(Order::Interrupt) | None => return Err(()),
                 Some(_) => {}
@@ -190,13 +193,13 @@ impl Driver {
         }
     }
 
-    /// Reports an event. No receiver exists while the thread ends.
+    /// Reports an event. While the thread ends, there is no receiver and the event is dropped.
     async fn emit(&self, event: AgentEvent) {
         let _ = self.events.send(event).await;
     }
 
-    async fn work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Outcome {
-        let worked = Box::pin(self.try_work(turn, cancel)).await;
+    async fn execute(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Outcome {
+        let worked = Box::pin(self.try_execute(turn, cancel)).await;
         let is_over = worked.is_ok();
         let secrets = self.client.secrets().await;
         let agent = format!("the remote agent {}", self.client.authority());
@@ -214,13 +217,15 @@ impl Driver {
         outcome
     }
 
-    async fn try_work(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Result<(), Fault> {
+    async fn try_execute(&mut self, turn: &PreparedTurn, cancel: &CancellationToken) -> Result<(), Fault> {
         let started = Instant::now();
         let mut backoff = backoff::new();
         if self.interface.is_none() {
             let interface = loop {
                 match self.client.interface(self.binding).await {
-                    Err(fault) if fault.may_pass() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() => {
+                    Err(fault)
+                        if fault.is_transient() && started.elapsed() < REACH_WITHIN && !cancel.is_cancelled() =>
+                    {
                         self.wait(&fault, &mut backoff, cancel).await;
                     }
                     selected => break selected?,
@@ -229,7 +234,7 @@ impl Driver {
             self.interface = Some(interface);
         }
         let inputs = digest(&turn.inputs);
-        // The attempt before has sent the same turn.
+        // An earlier attempt has sent the same turn.
         let is_again = !self.record.ended && !inputs.is_empty() && self.record.inputs == inputs;
         let is_known = !self.record.task.is_empty();
         let is_open = !self.record.ended || (self.record.asks && self.task.id != self.record.task);
@@ -282,14 +287,14 @@ impl Driver {
         self.follow(stream, cancel).await
     }
 
-    /// Continues the task of a turn that is repeated. Returns false if the turn must be sent. The task of another turn that
-    /// has not ended is canceled, because a context may have only one.
+    /// Continues the task of a turn that is repeated. Returns false if the turn must be sent. An unfinished task of
+    /// another turn is canceled, because a context may have only one.
     async fn resume(&mut self, is_again: bool, cancel: &CancellationToken) -> Result<bool, Fault> {
         let id = self.record.task.clone();
         let (mut backoff, started) = (backoff::new(), Instant::now());
         let payload = loop {
             match self.call(Operation::Get(&id)).await {
-                Err(fault) if fault.may_pass() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
+                Err(fault) if fault.is_transient() && started.elapsed() < LOST_AFTER && !cancel.is_cancelled() => {
                     self.wait(&fault, &mut backoff, cancel).await;
                 }
                 Ok(Reply::Value(payload)) => break payload,
@@ -309,13 +314,13 @@ impl Driver {
             _ => return Ok(false),
         };
         let waits = matches!(state, TaskState::InputRequired | TaskState::AuthRequired);
-        // A canceled task was stopped with its attempt. A question of the turn before is still to be answered.
+        // A canceled task was stopped with its attempt. The question of an earlier turn still has to be answered.
         let resumes = is_again && state != TaskState::Canceled && !(waits && self.record.asks);
         self.task = RemoteTask::new(self.client.secrets().await);
         if resumes {
             self.apply(*payload).await?;
         } else if waits && self.record.asks {
-            // The attempt before has displayed it.
+            // An earlier attempt has displayed this question.
             self.task.apply(*payload).map_err(Fault::Refused)?;
         } else {
             self.record.asks = false;
@@ -328,7 +333,7 @@ impl Driver {
         Ok(resumes)
     }
 
-    /// Leaves a context that the agent rejects. The next message begins another one.
+    /// Abandons a context that the agent rejects. The next message begins another one.
     async fn lose_context(&mut self, why: &str) {
         self.record.context.clear();
         self.record.task.clear();
@@ -346,17 +351,17 @@ impl Driver {
     }
 
     async fn send(&self, request: &SendMessageRequest) -> Result<Reply, Fault> {
-        match self.streams() {
+        match self.supports_streams() {
             true => self.call(Operation::Stream(request)).await,
             false => self.call(Operation::Send(request)).await,
         }
     }
 
-    fn streams(&self) -> bool {
+    fn supports_streams(&self) -> bool {
         self.interface.as_ref().is_some_and(|interface| interface.streams)
     }
 
-    /// Follows the task until it ends or asks. After a lost stream, the state of the task tells what was missed.
+    /// Follows the task until it ends or asks. After a lost stream, the state of the task contains the missed updates.
     async fn follow(&mut self, mut stream: Option<Events>, cancel: &CancellationToken) -> Result<(), Fault> {
         let (mut backoff, began, mut reached) = (backoff::new(), Instant::now(), Instant::now());
         let mut is_canceled = false;
@@ -370,7 +375,7 @@ impl Driver {
                 match self.call(Operation::Cancel(&id)).await {
                     Ok(Reply::Value(payload)) => self.apply(*payload).await?,
                     Ok(Reply::Events(_)) => {}
-                    // It has just ended, or the agent cannot cancel.
+                    // The task has just ended, or the agent cannot cancel.
                     Err(fault) => debug!(%fault, "a remote task was not canceled"),
                 }
                 continue;
@@ -386,7 +391,7 @@ impl Driver {
                         self.apply(payload).await?;
                         continue;
                     }
-                    Err(fault) if !fault.may_pass() => return Err(fault),
+                    Err(fault) if !fault.is_transient() => return Err(fault),
                     Ok(None) | Err(_) => stream = None,
                 }
                 if reached.duration_since(began) > backoff::LONGEST {
@@ -403,7 +408,7 @@ impl Driver {
                     self.apply(*payload).await?;
                 }
                 Ok(Reply::Events(_)) => {}
-                Err(fault) if fault.may_pass() && reached.elapsed() < LOST_AFTER => {
+                Err(fault) if fault.is_transient() && reached.elapsed() < LOST_AFTER => {
                     self.wait(&fault, &mut backoff, cancel).await;
                     continue;
                 }
@@ -416,8 +421,8 @@ impl Driver {
                 () = sleep(backoff.next_delay()) => {}
                 () = cancel.cancelled(), if !is_canceled => continue,
             }
-            // Its first event is the task, so nothing between the two requests is missed.
-            if self.streams()
+            // The first event of the stream is the task, so no update between the two requests is missed.
+            if self.supports_streams()
                 && let Ok(Reply::Events(open)) = self.call(Operation::Subscribe(&id)).await
             {
                 stream = Some(open);
@@ -436,7 +441,7 @@ impl Driver {
         }
     }
 
-    /// Takes an update over, and stores the ids that it names.
+    /// Applies an update, and stores the ids that it contains.
     async fn apply(&mut self, payload: Payload) -> Result<(), Fault> {
         let updates = self.task.apply(payload).map_err(Fault::Refused)?;
         let before = self.record.clone();
@@ -459,12 +464,12 @@ impl Driver {
         let (path, bytes) = (self.path.clone(), serde_json::to_vec(&self.record).unwrap_or_default());
         let stored = spawn_blocking(move || private_file::replace(&path, &bytes, private_file::PRIVATE)).await;
         if let Ok(Err(error)) = stored {
-            debug!(%error, "the context of a remote agent is not written down");
+            debug!(%error, "the context of a remote agent was not stored");
         }
     }
 
-    /// Returns the message of a turn. A turn whose task is not known has the same id if it is repeated, by which the agent
-    /// may recognise it. It is resent if its task was canceled.
+    /// Returns the message of a turn. If the task of a repeated turn is not known, the message has the same id, so that
+    /// the agent may detect the repetition. With `is_resent`, the task was canceled, and the message has a new id.
     async fn request(&self, turn: &PreparedTurn, is_resent: bool) -> SendMessageRequest {
         let mut message_id = format!("{}-{}", self.thread_id, self.record.turn);
         let mut parts = Vec::new();
@@ -491,7 +496,7 @@ impl Driver {
             parts.extend(asked);
         }
         if !has_input {
-            // The turn has only mail of other agents, which is part of its task block.
+            // The turn contains only mail of other agents, which is part of its task block.
             parts.push(text(assignment(turn)));
         }
         SendMessageRequest {
@@ -507,7 +512,7 @@ impl Driver {
                 ..Message::default()
             }),
             configuration: Some(SendMessageConfiguration {
-                return_immediately: !self.streams(),
+                return_immediately: !self.supports_streams(),
                 ..SendMessageConfiguration::default()
             }),
             ..SendMessageRequest::default()
@@ -558,7 +563,7 @@ impl Driver {
         parts
     }
 
-    /// Returns the end of the turn for the state of the task.
+    /// Returns the outcome of the turn for the state of its task.
     fn conclude(&self, agent: &str) -> Outcome {
         let words = self.task.words();
         let because = |what: &str| match words.is_empty() {
@@ -583,7 +588,7 @@ impl Driver {
     }
 }
 
-/// Returns the digest of inputs. An empty list has an empty digest.
+/// Returns the digest of the inputs. Empty without inputs.
 fn digest(inputs: &[Input]) -> String {
     let mut hash = Sha256::new();
     for input in inputs {

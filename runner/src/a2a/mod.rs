@@ -1,9 +1,9 @@
-//! Agents of kind `a2a`: remote agents of the Agent2Agent protocol v1.0. A thread is a context of the remote agent, and a
-//! turn is one of its tasks, or the rest of a task that asked a question.
+//! Agents of kind `a2a`: remote agents with the Agent2Agent protocol v1.0. A thread corresponds to a context of the
+//! remote agent. A turn corresponds to a task, or to the rest of a task that asked a question.
 //!
-//! [`client`] makes requests, [`task`] folds updates, and [`driver`] connects both to a thread. Nothing of the agent runs
-//! on this machine, and it has no tools of Troupe. So it cannot touch the workspace, but its own actions are not
-//! restricted either.
+//! [`client`] sends requests, [`task`] computes the state of a task, and [`driver`] connects both to a thread. No part
+//! of the agent runs on this machine, and it receives no tools of Troupe. Therefore it cannot access the workspace, but
+//! its own actions are not restricted either.
 
 mod client;
 mod driver;
@@ -59,18 +59,18 @@ pub(crate) fn limits() -> Area {
                 client::ANSWER_WITHIN,
             ),
             Limit::time(
-                "a remote agent that takes no task, until the turn fails",
+                "a remote agent that accepts no task, until the turn fails",
                 driver::REACH_WITHIN,
             ),
             Limit::time(
-                "a remote agent that is not reachable, until its task is given up",
+                "a remote agent that is not reachable, until its task is abandoned",
                 driver::LOST_AFTER,
             ),
         ],
     )
 }
 
-/// Makes contexts of one remote agent.
+/// Starts conversations with one remote agent.
 pub(crate) struct A2aKind {
     pub(crate) program: A2aProgram,
 }
@@ -80,7 +80,8 @@ impl AgentKind for A2aKind {
     fn describe(&self) -> RunnerKind {
         RunnerKind {
             kind: KIND.to_owned(),
-            // It is offered no tools, and nothing of it runs here. The condition POLICY_GAP says what remains.
+            // The agent receives no tools, and no part of it runs here. The condition POLICY_GAP reports what is not
+            // restricted.
             enforces_tools: true,
             enforces_read_only: true,
             enforces_workspace: false,
@@ -121,7 +122,7 @@ impl AgentKind for A2aKind {
     }
 }
 
-/// Returns what the remote agent is not held to, and which settings it does not receive.
+/// Returns the restrictions that do not apply to the remote agent, and the settings that it does not receive.
 fn gaps(launch: &LaunchSpec, agent: &str) -> Vec<String> {
     let resolved = &launch.resolved;
     let lists = launch.tool_policy.layers.iter();

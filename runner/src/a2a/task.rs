@@ -1,7 +1,7 @@
-//! The state of a remote task, folded from its snapshots and updates. Pure.
+//! The state of a remote task, computed from its snapshots and updates. Pure.
 //!
 //! A snapshot may repeat everything that was received before, so each message and each piece of an artifact is emitted
-//! once. Everything that the remote agent sends is bounded.
+//! only once. Everything that the remote agent sends is bounded.
 
 use std::collections::BTreeSet;
 
@@ -16,26 +16,28 @@ use crate::{
     text::{clean, start},
 };
 
-/// Maximum size of the texts of a turn, and of its files, in bytes.
+/// Maximum size of the texts of a turn, in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// Maximum size of the files of a task, in bytes.
 pub(crate) const MAX_FILE_BYTES: usize = 15 * 1024 * 1024;
-/// Maximum number of artifacts and of files of a task.
+/// Maximum number of artifacts of a task, and of files of an artifact.
 pub(crate) const MAX_ARTIFACTS: usize = 64;
 /// Maximum number of messages of a task.
 const MAX_MESSAGES: usize = 1_000;
 /// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 512;
-/// The text that replaces the texts beyond the limit.
+/// The text that replaces output beyond the limit.
 const LEFT_OUT: &str = "[the rest of the remote agent's output is left out: it is too long]";
 
 /// A remote task.
 #[derive(Debug, Default)]
 pub(super) struct RemoteTask {
-    /// Empty: not known yet.
+    /// The task's id. Empty: not known yet.
     pub(super) id: String,
     pub(super) context: String,
     status: TaskStatus,
-    /// The status that the last message answered. Until it changes, the task does not wait for another answer.
+    /// The status in which the task asked the question that the last message answered. As long as the status does not
+    /// change, the task does not ask again.
     answered: Option<TaskStatus>,
     artifacts: Vec<RemoteArtifact>,
     /// The ids of the emitted messages.
@@ -46,13 +48,13 @@ pub(super) struct RemoteTask {
     is_answered: bool,
     /// The size of the emitted texts.
     emitted: usize,
-    /// Whether a text was left out.
+    /// Whether output was omitted.
     is_cut: bool,
-    /// The names of the files that were left out.
+    /// The names of omitted files.
     left_out: BTreeSet<String>,
-    /// The artifact whose text may continue.
+    /// The id of the artifact whose text may continue.
     open: Option<String>,
-    /// The credentials, which are not displayed.
+    /// The credentials, which are removed from displayed texts.
     secrets: Vec<String>,
 }
 
@@ -60,7 +62,7 @@ pub(super) struct RemoteTask {
 struct RemoteArtifact {
     id: String,
     text: String,
-    /// How much of the text was emitted.
+    /// How many bytes of the text were emitted.
     shown: usize,
     files: Vec<ProducedFile>,
 }
@@ -73,7 +75,7 @@ impl RemoteTask {
         }
     }
 
-    /// Prepares for the rest of a task whose question is answered.
+    /// Prepares for the rest of a task whose question was answered.
     pub(super) fn answer(&mut self) {
         self.answered = Some(std::mem::take(&mut self.status));
         self.spoken.clear();
@@ -88,8 +90,8 @@ impl RemoteTask {
         }
     }
 
-    /// Returns whether the task has ended or waits for its client. With `is_late`, a question that is still the answered
-    /// one counts.
+    /// Returns whether the task has ended or asks its client. With `is_late`, it counts as asking even if its status is
+    /// still that of the answered question.
     pub(super) fn is_settled(&self, is_late: bool) -> bool {
         match self.state() {
             TaskState::Unspecified | TaskState::Submitted | TaskState::Working => false,
@@ -100,7 +102,7 @@ impl RemoteTask {
         }
     }
 
-    /// Takes a snapshot or an update over. Updates of other tasks are ignored.
+    /// Applies a snapshot or an update. Updates of other tasks are ignored.
     ///
     /// # Errors
     ///
@@ -135,14 +137,14 @@ impl RemoteTask {
             Payload::Message(message) => {
                 // Without a task, the message is the whole answer.
                 self.is_answered = self.id.is_empty();
-                self.say(&message, &mut events);
+                self.emit_message(&message, &mut events);
             }
         }
         Ok(events)
     }
 
     fn snapshot(&mut self, task: Task, events: &mut Vec<AgentEvent>) {
-        // Some histories have the results as messages, too.
+        // Some histories contain the results as messages, too.
         let text = |parts: &[Part]| self.contents(parts).0.trim().to_owned();
         let results: BTreeSet<String> = task.artifacts.iter().map(|artifact| text(&artifact.parts)).collect();
         let repeated = task
@@ -154,7 +156,7 @@ impl RemoteTask {
         let asked = task.history.iter().rposition(|message| message.role() == Role::User);
         for message in task.history.iter().skip(asked.map_or(0, |place| place + 1)) {
             if !repeated.contains(&message.message_id) {
-                self.say(message, events);
+                self.emit_message(message, events);
             }
         }
         for artifact in task.artifacts {
@@ -170,13 +172,13 @@ impl RemoteTask {
             events.push(AgentEvent::Activity(activity));
         }
         if let Some(message) = &status.message {
-            self.say(message, events);
+            self.emit_message(message, events);
         }
         self.status = status;
     }
 
     /// Emits a message of the agent, once.
-    fn say(&mut self, message: &Message, events: &mut Vec<AgentEvent>) {
+    fn emit_message(&mut self, message: &Message, events: &mut Vec<AgentEvent>) {
         let id = &message.message_id;
         if message.role() == Role::User
             || id.len() > MAX_ID_BYTES
@@ -203,7 +205,7 @@ impl RemoteTask {
         }
     }
 
-    /// Emits the new text of an artifact. An artifact that is replaced by another text is emitted again.
+    /// Emits the new text of an artifact. If another text replaces the artifact's text, the whole new text is emitted.
     fn set_artifact(&mut self, artifact: &Artifact, append: bool, events: &mut Vec<AgentEvent>) {
         let id = &artifact.artifact_id;
         if id.len() > MAX_ID_BYTES {
@@ -251,7 +253,7 @@ impl RemoteTask {
         }
     }
 
-    /// Reduces an artifact so that all artifacts together are within the limits.
+    /// Truncates an artifact so that all artifacts together are within the limits.
     fn bound(&mut self, artifact: &mut RemoteArtifact, events: &mut Vec<AgentEvent>) {
         let texts: usize = self.artifacts.iter().map(|other| other.text.len()).sum();
         let most = start(&artifact.text, MAX_TEXT_BYTES.saturating_sub(texts)).len();
@@ -268,7 +270,7 @@ impl RemoteTask {
         }
     }
 
-    /// Stores an artifact, within the limits.
+    /// Stores an artifact if the number of artifacts permits it.
     fn keep(&mut self, artifact: RemoteArtifact) {
         if self.artifacts.len() < MAX_ARTIFACTS {
             self.artifacts.push(artifact);
@@ -290,14 +292,14 @@ impl RemoteTask {
         }
     }
 
-    /// Ends the text that may continue.
+    /// Ends the text that could continue.
     fn close(&mut self, events: &mut Vec<AgentEvent>) {
         if self.open.take().is_some() {
             events.push(AgentEvent::MessageEnd);
         }
     }
 
-    /// Returns the text and the files of parts. A text with a file name is a file.
+    /// Returns the text and the files of a message's or artifact's parts. A text with a file name is a file.
     fn contents(&self, parts: &[Part]) -> (String, Vec<ProducedFile>) {
         let (mut text, mut files) = (String::new(), Vec::new());
         for part in parts {
@@ -341,7 +343,7 @@ impl RemoteTask {
         start(text.trim(), MAX_TEXT_BYTES).to_owned()
     }
 
-    /// Returns the result: the texts of the artifacts, or the agent's last words.
+    /// Returns the result: the texts of the artifacts, or the agent's last message, or the names of the files.
     pub(super) fn result(&self) -> String {
         let texts = self.artifacts.iter().map(|artifact| artifact.text.trim());
         let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
@@ -356,7 +358,7 @@ impl RemoteTask {
         files.map(|file| file.name.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Takes the files, and ends the text that may continue.
+    /// Removes and returns the files, and ends the text that could continue.
     pub(super) fn settle(&mut self) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         self.close(&mut events);
@@ -392,7 +394,7 @@ mod tests {
         shown(task.apply(response.payload.unwrap()).unwrap())
     }
 
-    /// The emitted texts; `|` ends a message.
+    /// Returns the emitted texts; `|` marks the end of a message.
     fn shown(events: Vec<AgentEvent>) -> String {
         let texts = events.into_iter().filter_map(|event| match event {
             AgentEvent::Output(text) => Some(text),
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_no_text_of_the_result() {
+    fn files_are_not_part_of_result_text() {
         let mut task = RemoteTask::default();
         let value = json!({"task": {"id": "t", "status": status("TASK_STATE_COMPLETED", Some(("m", "see"))), "artifacts": [
             {"artifactId": "a", "parts": [{"data": {"n": 1}}, {"url": "https://x/y", "filename": "y"}]},
@@ -503,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_excessive_updates_are_bounded() {
+    fn foreign_updates_are_ignored_and_output_is_bounded() {
         let mut task = RemoteTask::default();
         apply(&mut task, update("TASK_STATE_WORKING", None));
         let mut other = update("TASK_STATE_FAILED", None);
@@ -521,9 +523,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost between two snapshots, the emitted text is the final text.
+        /// Checks that the emitted text is the final text, whichever updates are lost between two snapshots.
         #[test]
-        fn emitted_text_is_the_artifact(pieces in proptest::collection::vec("[a-zé]{0,4}", 1..8), lost in 0_usize..8) {
+        fn emitted_text_equals_artifact_text(pieces in proptest::collection::vec("[a-zé]{0,4}", 1..8), lost in 0_usize..8) {
             let mut task = RemoteTask::default();
             let mut emitted = String::new();
             for (number, piece) in pieces.iter().enumerate() {

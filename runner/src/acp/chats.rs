@@ -1,8 +1,9 @@
-//! Reads the model calls that Gemini CLI records. Gemini CLI reports no call to its client before the end of a prompt,
-//! and neither a call of an unknown tool nor a command's output at all, but it appends them to a conversation log in
-//! its own directory.
+//! Reads the model calls that Gemini CLI records. Before the end of a prompt, Gemini CLI reports no model calls to its
+//! client. It never reports calls of unknown tools and the output of commands. But it appends all of these to a
+//! conversation log in its own directory.
 //!
-//! An agent may write there. Therefore no link is followed, only regular files are read, and every read is bounded.
+//! An agent may write to that directory. Therefore links are not followed, only regular files are read, and every read
+//! is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +20,9 @@ use crate::{home, usage::Tokens};
 /// are one level deeper.
 const LOGS: &str = ".gemini/tmp";
 const EXTENSION: &str = "jsonl";
-/// Maximum number of examined directory entries, and of logs.
+/// Maximum number of examined directory entries.
 const MAX_ENTRIES: usize = 256;
+/// Maximum number of logs.
 const MAX_LOGS: usize = 64;
 
 /// The new entries of the logs.
@@ -52,7 +54,7 @@ impl Chats {
     /// Returns what was recorded since the last call.
     pub(super) fn unread(&mut self) -> Recorded {
         let mut unread = Recorded::default();
-        for log in self.found() {
+        for log in self.log_files() {
             let from = self.read.get(&log).copied().unwrap_or_default();
             // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
             let Some((text, to)) = home::appended(&log, from) else {
@@ -70,7 +72,7 @@ impl Chats {
         unread
     }
 
-    fn found(&self) -> Vec<PathBuf> {
+    fn log_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for project in directories(&self.logs) {
             let chats = project.join("chats");
@@ -118,7 +120,7 @@ mod tests {
     const RESULT: &str = "{\"type\":\"user\",\"content\":[{\"functionResponse\":{\"id\":\"c\",\"name\":\"run_shell_command\",\"response\":{\"output\":\"seen\"}}}]}\n";
 
     #[test]
-    fn recorded_calls_are_read_once_and_by_whole_lines() {
+    fn recorded_calls_are_read_once_in_complete_lines() {
         let home = tempfile::tempdir().unwrap();
         let chats = home.path().join(".gemini/tmp/p/chats");
         fs::create_dir_all(&chats).unwrap();
@@ -127,7 +129,7 @@ mod tests {
         let path = chats.join("session-1.jsonl");
         append(&path, "{\"type\":\"user\"}\nno json\n");
         append(&path, &CALL[..20]);
-        assert!(log.unread().calls.is_empty(), "half a line is no call yet");
+        assert!(log.unread().calls.is_empty(), "an incomplete line is not a call");
         append(&path, &CALL[20..]);
         let [(id, tokens)] = &log.unread().calls[..] else {
             panic!()

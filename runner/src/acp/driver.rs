@@ -31,20 +31,24 @@ use crate::{
 /// Maximum silence within a prompt while no tool runs and no permission request waits. Programs retry a failing
 /// provider repeatedly without reporting it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
-/// Time that the program then has to cancel the prompt.
+/// Time that the program has after that to cancel the prompt.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
-/// Silence that marks the end of a replayed conversation, and the time limit for the replay.
+/// Silence that marks the end of a replayed conversation.
 const HISTORY_SILENCE: Duration = Duration::from_millis(500);
+/// Time limit of a replay.
 const HISTORY_LIMIT: Duration = Duration::from_secs(30);
 /// Maximum number of times that a turn continues after a refusal ended its prompt.
 const MAX_REFUSALS: u32 = 16;
-/// Maximum number of tracked calls per turn, and of tracked names of tools that were not offered.
+/// Maximum number of tracked calls per turn.
 const MAX_CALLS: usize = 4096;
+/// Maximum number of tracked names of tools that were not offered.
 const MAX_STRAYS: usize = 16;
-/// Maximum length of the id of a call, of a permission request and of its answer, in bytes; and of the arguments of one
-/// call, in bytes of JSON. The longer arguments of one turn share a budget of this many bytes.
+/// Maximum length of the id of a call, of a permission request and of its answer, in bytes.
 const MAX_ID_BYTES: usize = 1024;
+/// Arguments up to this length are always stored, in bytes of JSON. Longer ones count against [`MAX_LONG_BYTES`]. Also the
+/// maximum length of a stored result.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+/// Maximum size of all longer arguments of one turn, in bytes of JSON.
 const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of permission requests of the program that wait at once. It is higher than the thread's limit.
 const MAX_QUESTIONS: usize = 64;
@@ -53,27 +57,28 @@ const MAX_STORED_REFUSALS: usize = 32;
 /// Maximum size of a stored message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// The gap of a program that reports no call before the end of a turn.
+/// The gap of a program whose calls are not reported before the end of a turn.
 const USAGE_IS_LATE: &str =
     "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
 
-/// The parameters with which a session is begun.
+/// The parameters for opening a session.
 pub(super) struct Opening {
     pub(super) profile: Profile,
     pub(super) directory: PathBuf,
     /// The servers that provide the supervisor's tools.
     pub(super) servers: Value,
     pub(super) effort: String,
-    /// Whether its configuration already applies the effort.
+    /// Whether the program's configuration already applies the effort.
     pub(super) has_effort: bool,
-    /// Whether it continues a conversation.
+    /// Whether the session continues an earlier conversation.
     pub(super) had_turns: bool,
-    /// The names of the program's own tools that are offered, and those of the supervisor's tools.
+    /// The names of the program's own tools that are offered.
     pub(super) tools: BTreeSet<String>,
+    /// The names of the supervisor's tools that are offered.
     pub(super) ours: BTreeSet<String>,
-    /// The file with the id of its session, by which it is resumed. `None`: the session is not resumed.
+    /// The file with the id of the session, which is needed to resume it. `None`: the session cannot be resumed later.
     pub(super) record: Option<PathBuf>,
-    /// The log of its model calls. `None`: it has none.
+    /// The program's log of model calls. `None`: the program writes no such log.
     pub(super) chats: Option<Chats>,
     /// Restrictions that the program cannot enforce, and features that it lacks.
     pub(super) gaps: Vec<String>,
@@ -102,7 +107,7 @@ impl Opening {
 /// A call of a tool.
 struct Call {
     tool: String,
-    /// `None`: they exceed the limit.
+    /// `None`: the arguments exceed the limit.
     arguments: Option<Value>,
     is_reported: bool,
     is_done: bool,
@@ -110,7 +115,7 @@ struct Call {
 
 /// A permission request that waits for an answer.
 struct Question {
-    /// The program's id of it.
+    /// The program's id of the request.
     id: Value,
     /// The program's options for allowing and denying the call.
     allowed: Value,
@@ -122,7 +127,7 @@ struct Question {
 }
 
 impl Question {
-    /// Returns whether it is short enough to be stored until the decision.
+    /// Returns whether the request is short enough to be stored until the decision.
     fn is_short(&self) -> bool {
         let parts = [&self.id, &self.allowed, &self.denied];
         self.call.len() <= MAX_ID_BYTES && parts.iter().all(|part| part.to_string().len() <= MAX_ID_BYTES)
@@ -148,7 +153,7 @@ pub(super) struct Driver {
     /// The calls refused since the last prompt, and how often the turn continued after a refusal.
     refused: Vec<String>,
     refusals: u32,
-    /// Why calls of tools that are not offered had no effect, for a program that takes no message within a prompt.
+    /// Why calls of tools that are not offered had no effect, for a program that accepts no message within a prompt.
     explanations: Vec<String>,
     /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
     unsent_input: Vec<(u32, String)>,
@@ -163,7 +168,7 @@ pub(super) struct Driver {
     last_message_at: Instant,
     /// The kind of the program's last update.
     last_update: String,
-    /// Tools that it used although they are not offered.
+    /// Tools that the program used although they are not offered.
     strays: BTreeSet<String>,
     /// Why the earlier conversation is lost. `None`: it is not lost.
     lost: Option<String>,
@@ -199,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Greets the program, and resumes or begins its session.
+    /// Initializes the connection, and resumes or begins the session.
     ///
     /// # Errors
     ///
@@ -227,7 +232,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Resumes the earlier session. The error is the program's end.
+    /// Resumes the earlier session. The error describes the program's end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
         let resumed = self.resume_recorded().await?;
         if resumed.is_none() && self.opening.had_turns && self.lost.is_none() {
@@ -248,7 +253,7 @@ impl Driver {
         if self.opening.profile == Profile::Gemini
             && let Err(error) = super::keep_chat(&directory, &known)
         {
-            debug!(%error, "the conversation is not kept from the next start");
+            debug!(%error, "the next start may overwrite the conversation");
         }
         let mut params = self.session_params();
         params["sessionId"] = known.as_str().into();
@@ -299,8 +304,8 @@ impl Driver {
         json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
     }
 
-    /// Checks that OpenCode uses the role's agent. It falls back to an agent with its own permissions if it rejects
-    /// ours.
+    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it falls back to an agent with its
+    /// own permissions.
     fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
         if self.opening.profile != Profile::OpenCode {
             return Ok(());
@@ -310,7 +315,7 @@ impl Driver {
             return Ok(());
         }
         Err(StartFailure::not_enforceable(format!(
-            "OpenCode did not take the role: its mode is {:?}",
+            "OpenCode did not apply the role: its mode is {:?}",
             mode.unwrap_or_default()
         )))
     }
@@ -333,8 +338,8 @@ impl Driver {
         let params = json!({"sessionId": self.session, "configId": "effort", "value": effort});
         match self.call("session/set_config_option", params).await {
             Ok(Ok(_)) => return true,
-            Ok(Err(why)) => debug!(why, "the effort stays as it is"),
-            // The next read returns the same end.
+            Ok(Err(why)) => debug!(why, "the effort was not applied"),
+            // The next read returns the same error.
             Err(end) => debug!(end, "the program ended"),
         }
         false
@@ -387,7 +392,7 @@ impl Driver {
         (!is_busy).then(|| self.last_message_at + SILENCE_LIMIT)
     }
 
-    /// Cancels the prompt first, and abandons the program the second time.
+    /// Cancels the prompt at the first timeout, and abandons the program at the second one.
     fn handle_timeout(&mut self) -> Result<(), Option<String>> {
         if self.is_timed_out {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
@@ -398,7 +403,7 @@ impl Driver {
         Ok(())
     }
 
-    // === what the thread wants ===
+    // === orders of the thread ===
 
     async fn handle_order(&mut self, order: Order, channels: &DriverChannels) {
         match order {
@@ -461,7 +466,7 @@ impl Driver {
     }
 
     fn permit(&mut self, id: &str, verdict: &Result<(), ToolFailure>) {
-        // It ended with its turn.
+        // The request ended with its turn.
         let Some(question) = self.questions.remove(id) else {
             return;
         };
@@ -469,7 +474,7 @@ impl Driver {
         match verdict {
             Ok(()) => {
                 self.answer(&question.id, &question.allowed);
-                self.begun(question.call, question.tool, Some(question.arguments));
+                self.record_begun_call(question.call, question.tool, Some(question.arguments));
             }
             Err(failure) => {
                 self.answer(&question.id, &question.denied);
@@ -478,8 +483,8 @@ impl Driver {
         }
     }
 
-    /// Records that an approved call now runs. Gemini CLI does not report the call before its end.
-    fn begun(&mut self, id: String, tool: String, arguments: Option<Value>) {
+    /// Records that an approved call now runs. Gemini CLI reports a call only when it has ended.
+    fn record_begun_call(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
                 tool,
@@ -496,7 +501,7 @@ impl Driver {
         }
     }
 
-    // === what the program says ===
+    // === messages of the program ===
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         self.last_message_at = Instant::now();
@@ -505,13 +510,13 @@ impl Driver {
         match (incoming["method"].as_str(), id) {
             (None, Some(id)) => {
                 if let Some(prompt) = id.as_u64().filter(|id| self.prompts.contains(id)) {
-                    self.answered(prompt, incoming, channels).await;
+                    self.handle_prompt_end(prompt, incoming, channels).await;
                 }
             }
             (Some("session/request_permission"), Some(id)) => {
                 self.handle_permission_request(id, params, channels).await;
             }
-            (Some("session/update"), None) => self.updated(&params["update"], channels).await,
+            (Some("session/update"), None) => self.handle_update(&params["update"], channels).await,
             (Some(USAGE_METHOD), None) => {
                 if let Some((step, tokens)) = events::step(params) {
                     self.calls_spent.call(&step, tokens);
@@ -542,7 +547,7 @@ impl Driver {
         }
         let recorded = chats.unread();
         for tool in recorded.unknown_tools {
-            let tool = self.opening.profile.ours(&tool).unwrap_or(&tool).to_owned();
+            let tool = self.opening.profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned();
             let arguments = json!({});
             channels.emit(AgentEvent::UnofferedCall { tool, arguments }).await;
         }
@@ -569,7 +574,7 @@ impl Driver {
         }
     }
 
-    async fn updated(&mut self, update: &Value, channels: &DriverChannels) {
+    async fn handle_update(&mut self, update: &Value, channels: &DriverChannels) {
         // Between turns, updates are ignored: a program may replay the conversation of a resumed session.
         if self.prompts.is_empty() {
             return;
@@ -578,7 +583,7 @@ impl Driver {
         match update["sessionUpdate"].as_str().unwrap_or_default() {
             "agent_message_chunk" => {
                 if update["messageId"] != self.message_id {
-                    self.message_over(channels).await;
+                    self.end_message(channels).await;
                     self.message_id = update["messageId"].clone();
                 }
                 if self.message.len() + text.len() <= MAX_MESSAGE_BYTES {
@@ -590,7 +595,7 @@ impl Driver {
                 channels.emit(AgentEvent::Activity("thinking".to_owned())).await;
                 channels.emit(AgentEvent::Reasoning(text.to_owned())).await;
             }
-            "tool_call" | "tool_call_update" => self.call_updated(update, channels).await,
+            "tool_call" | "tool_call_update" => self.handle_call_update(update, channels).await,
             "plan" => channels.emit(AgentEvent::plan(&update["entries"], "content")).await,
             "usage_update" => {
                 channels.emit(self.meter(events::context_left(update))).await;
@@ -600,7 +605,7 @@ impl Driver {
     }
 
     /// Ends a message. The next text belongs to another message.
-    async fn message_over(&mut self, channels: &DriverChannels) {
+    async fn end_message(&mut self, channels: &DriverChannels) {
         if !self.message.is_empty() {
             self.message.clear();
             channels.emit(AgentEvent::MessageEnd).await;
@@ -608,7 +613,7 @@ impl Driver {
         self.message_id = Value::Null;
     }
 
-    async fn call_updated(&mut self, update: &Value, channels: &DriverChannels) {
+    async fn handle_call_update(&mut self, update: &Value, channels: &DriverChannels) {
         let profile = self.opening.profile;
         let id = update["toolCallId"].as_str();
         let Some(id) = id.filter(|id| id.len() <= MAX_ID_BYTES) else {
@@ -621,7 +626,7 @@ impl Driver {
             let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
                 return;
             };
-            self.message_over(channels).await;
+            self.end_message(channels).await;
             let call = Call {
                 tool,
                 arguments: Some(json!({})),
@@ -635,7 +640,7 @@ impl Driver {
         };
         let arguments = events::arguments(profile, update);
         if has_arguments(&arguments) {
-            // A program repeats them as they grow.
+            // A program repeats the arguments as they grow.
             let replaced = call.arguments.take().map_or(0, |old| old.to_string().len());
             if replaced > MAX_ARGUMENTS_BYTES {
                 self.long_bytes = self.long_bytes.saturating_sub(replaced);
@@ -654,7 +659,7 @@ impl Driver {
             let used = events::used(profile, &tool, arguments);
             let started = StartedTool {
                 id: id.to_owned(),
-                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                tool: profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned(),
                 arguments: arguments.clone(),
             };
             channels.emit(AgentEvent::ToolUsed(used)).await;
@@ -675,7 +680,7 @@ impl Driver {
         if is_new && !self.is_offered(&tool) {
             let arguments = self.calls.get(id).and_then(|call| call.arguments.clone());
             let unoffered = AgentEvent::UnofferedCall {
-                tool: profile.ours(&tool).unwrap_or(&tool).to_owned(),
+                tool: profile.supervisor_tool(&tool).unwrap_or(&tool).to_owned(),
                 arguments: arguments.unwrap_or_default(),
             };
             channels.emit(unoffered).await;
@@ -698,7 +703,7 @@ impl Driver {
 
     /// Handles a permission request. The supervisor decides about its own tools when they are called.
     async fn handle_permission_request(&mut self, id: &Value, params: &Value, channels: &DriverChannels) {
-        self.message_over(channels).await;
+        self.end_message(channels).await;
         let profile = self.opening.profile;
         let asked = &params["toolCall"];
         let call_id = asked["toolCallId"].as_str().unwrap_or_default();
@@ -706,7 +711,7 @@ impl Driver {
         let tool = match (call, profile) {
             (Some(call), _) => Some(call.tool.clone()),
             (None, Profile::Gemini) => events::tool(profile, asked),
-            // The title is something else here, so the tool is unknown.
+            // In OpenCode's permission requests the title is not the tool's name, so the tool is unknown.
             (None, Profile::OpenCode) => None,
         };
         let reported = events::arguments(profile, asked);
@@ -722,7 +727,7 @@ impl Driver {
         let tool = tool.unwrap_or_else(|| "unknown".to_owned());
         if is_ours {
             self.answer(id, &allowed);
-            self.begun(call_id.to_owned(), tool, arguments);
+            self.record_begun_call(call_id.to_owned(), tool, arguments);
             return;
         }
         let question = arguments.map(|arguments| Question {
@@ -761,7 +766,7 @@ impl Driver {
     }
 
     /// Handles the end of a prompt. The turn ends with the last prompt, unless there is more input to send.
-    async fn answered(&mut self, prompt: u64, incoming: &Value, channels: &DriverChannels) {
+    async fn handle_prompt_end(&mut self, prompt: u64, incoming: &Value, channels: &DriverChannels) {
         self.prompts.remove(&prompt);
         // Joined prompts end together and report the same usage.
         if !self.prompts.is_empty() {
@@ -789,17 +794,17 @@ impl Driver {
         if self.is_timed_out {
             let message = format!("no output of the model for {SILENCE_LIMIT:?}: {failure}");
             let message = message.trim_end_matches([' ', ':']).to_owned();
-            self.turn_over(TurnEnding::Errored, message, channels).await;
+            self.finish_turn(TurnEnding::Errored, message, channels).await;
         } else if self.is_interrupted {
-            self.turn_over(TurnEnding::Interrupted, String::new(), channels).await;
+            self.finish_turn(TurnEnding::Interrupted, String::new(), channels).await;
         } else if ending != TurnEnding::Completed {
-            self.turn_over(ending, failure, channels).await;
+            self.finish_turn(ending, failure, channels).await;
         } else if let Some(text) = self.take_pending_text(channels).await {
             self.message.clear();
             self.prompt(&text);
         } else {
             let message = std::mem::take(&mut self.message);
-            self.turn_over(TurnEnding::Completed, message, channels).await;
+            self.finish_turn(TurnEnding::Completed, message, channels).await;
         }
     }
 
@@ -826,7 +831,7 @@ impl Driver {
         (!left.is_empty()).then(|| left.join("\n\n"))
     }
 
-    async fn turn_over(&mut self, ending: TurnEnding, message: String, channels: &DriverChannels) {
+    async fn finish_turn(&mut self, ending: TurnEnding, message: String, channels: &DriverChannels) {
         self.message.clear();
         self.message_id = Value::Null;
         channels.emit(AgentEvent::TurnEnded { ending, message }).await;
@@ -985,17 +990,17 @@ echo '{"jsonrpc":"2.0","id":4,"result":{"stopReason":"end_turn","usage":{"inputT
         assert_eq!(
             within_budget(long, &mut long_bytes),
             None,
-            "all of them have so much room"
+            "together they exceed the budget"
         );
     }
 
     #[tokio::test]
-    async fn overlong_question_is_denied() {
+    async fn overlong_permission_request_is_denied() {
         let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let mut driver = Driver::new(Program::over(input, output), opening());
         let (channels, _orders, mut events) = driven::driver_channels();
         driver.prompts.insert(1);
-        driver.begun("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
+        driver.record_begun_call("c".to_owned(), "bash".to_owned(), Some(json!({"command": "ls"})));
         let long = "x".repeat(MAX_ID_BYTES);
         let many = json!({"command": "x".repeat(MAX_LONG_BYTES)});
         for (id, once, arguments) in [

@@ -1,5 +1,5 @@
-//! Messages of the Agent Client Protocol, as events of an agent. Programs use different terms for the same thing and
-//! omit different fields.
+//! Converts messages of the Agent Client Protocol to events of an agent. Programs use different terms for the same
+//! thing and omit different fields.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub(super) fn arguments(profile: Profile, call: &Value) -> Value {
     }
 }
 
-/// Returns the absolute paths that a call would write. Empty: not known.
+/// Returns the absolute paths that a call would write. Empty: unknown.
 pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
     if call["kind"] != "edit" {
         return Vec::new();
@@ -59,10 +59,10 @@ pub(super) fn written(call: &Value, directory: &Path) -> Vec<String> {
     paths
 }
 
-/// Returns a call in the form that is displayed.
+/// Returns a call in its displayed form.
 pub(super) fn used(profile: Profile, tool: &str, arguments: &Value) -> ToolUse {
     let text = |key: &str| arguments[key].as_str();
-    let ours = profile.ours(tool);
+    let ours = profile.supervisor_tool(tool);
     let native = profile.native();
     let name = ours.unwrap_or_else(|| native.canonical(tool).unwrap_or(tool));
     let file = text("filePath").or_else(|| text("filepath"));
@@ -99,8 +99,8 @@ pub(super) fn result(update: &Value) -> String {
     output.or(error).unwrap_or_default().to_owned()
 }
 
-/// Returns the tokens of a prompt as far as the program reports them. Gemini CLI reports all of them. OpenCode reports
-/// only the last model call, without the cached input.
+/// Returns the tokens of a prompt as far as the program reports them. Gemini CLI reports the tokens of all model calls.
+/// OpenCode reports only those of the last model call, without the cached input.
 pub(super) fn tokens(result: &Value) -> Tokens {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let usage = &result["usage"];
@@ -158,7 +158,7 @@ pub(super) fn recorded_call(entry: &Value) -> Option<(String, Tokens)> {
     Some((entry["id"].as_str()?.to_owned(), spent))
 }
 
-/// Returns the names of the unknown tools whose calls Gemini CLI has refused in an entry of that log.
+/// Returns the names of unknown tools whose calls Gemini CLI has refused, from an entry of that log.
 pub(super) fn unknown_tools(entry: &Value) -> Vec<String> {
     let parts = entry["content"].as_array().into_iter().flatten();
     let refused = parts.map(|part| &part["functionResponse"]).filter(|result| {
@@ -170,7 +170,7 @@ pub(super) fn unknown_tools(entry: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the results of calls in an entry of that log, each with the id of its call.
+/// Returns the results of calls from an entry of that log, each with the id of its call.
 pub(super) fn recorded_results(entry: &Value) -> Vec<(String, String)> {
     let parts = entry["content"].as_array().into_iter().flatten();
     let results = parts.map(|part| &part["functionResponse"]).filter_map(|result| {

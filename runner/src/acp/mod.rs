@@ -46,7 +46,7 @@ use crate::{
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
 
-/// Files in the program's own directory.
+/// The file with the system prompt, in the program's own directory like those below.
 const SYSTEM_PROMPT: &str = "system.md";
 const POLICY: &str = "policy.toml";
 const USAGE_PLUGIN: &str = "usage.js";
@@ -60,7 +60,7 @@ const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
 /// Starts programs of one profile.
 pub(crate) struct AcpKind {
     pub(crate) program: AcpProgram,
-    /// The program that serves our tools; see [`crate::mcp`].
+    /// The program that serves the supervisor's tools; see [`crate::mcp`].
     pub(crate) shim: Option<OsString>,
 }
 
@@ -83,10 +83,10 @@ impl AgentKind for AcpKind {
         let mut confinement = Confinement::of(launch, profile.kind()).await?;
         if let (false, Some(found)) = (
             confinement.means() == Means::Bubblewrap,
-            project::found(profile.kind(), launch.directory()).first(),
+            project::existing_settings(profile.kind(), launch.directory()).first(),
         ) {
             return Err(StartFailure::not_enforceable(format!(
-                "without bubblewrap the program would obey {}; move it away, or run the role with another program",
+                "without bubblewrap the program would load {}; move it away, or run the role with another program",
                 found.display()
             )));
         }
@@ -97,7 +97,7 @@ impl AgentKind for AcpKind {
         let ours: Vec<String> = launch
             .offered
             .iter()
-            .map(|tool| profile.name_of_ours(&tool.name))
+            .map(|tool| profile.name_of_supervisor_tool(&tool.name))
             .collect();
         let servers = self.servers(launch)?;
 
@@ -144,19 +144,19 @@ impl AgentKind for AcpKind {
 }
 
 impl AcpKind {
-    /// Returns the servers of the session: ours, if the thread is offered any tools.
+    /// Returns the MCP servers of the session: the supervisor's tools, if the thread is offered any.
     fn servers(&self, launch: &LaunchSpec) -> Result<Value, StartFailure> {
         if launch.offered.is_empty() {
             return Ok(json!([]));
         }
         let Some(shim) = self.shim.as_ref().and_then(|shim| shim.to_str()) else {
             return Err(StartFailure::no_program(
-                "no command serves the thread's tools".to_owned(),
+                "no command is configured to serve the thread's tools".to_owned(),
             ));
         };
         let Some(token) = &launch.token else {
             return Err(StartFailure::no_program(
-                "the thread has no token, so nothing can be served by it".to_owned(),
+                "the thread has no token, so its tools cannot be served".to_owned(),
             ));
         };
         let authorities = match &launch.supervisor_authorities {
@@ -176,8 +176,8 @@ impl AcpKind {
         ))
     }
 
-    /// Returns the start parameters of the program, with local proxies for its providers, whether it uses the role's
-    /// endpoint, and the role settings that it applies.
+    /// Returns the start parameters of the program, its local proxies for providers, whether the program uses the
+    /// role's endpoint, and the role settings that its configuration applies.
     async fn process(
         &self,
         launch: &LaunchSpec,
@@ -204,7 +204,7 @@ impl AcpKind {
                     provider_access::redirect(&mut config, provider, endpoint);
                 }
                 let plugin = write(home, USAGE_PLUGIN, settings::USAGE_PLUGIN).map_err(|error| {
-                    StartFailure::no_program(format!("the plugin that tells its usage cannot be written: {error}"))
+                    StartFailure::no_program(format!("the plugin that reports its usage cannot be written: {error}"))
                 })?;
                 settings::add_plugin(&mut config, &plugin);
                 write_packages(home).map_err(|error| {
@@ -213,8 +213,7 @@ impl AcpKind {
                 let is_redirected = redirected.is_some();
                 let providers = ProviderAccess::of_opencode(program, provider, &mut config, &mut environment).await;
                 environment.insert(OPENCODE_CONFIG.to_owned(), config.to_string().into());
-                // The program listens on a local port, and without a password every local process could use its
-                // sessions.
+                // The program listens on a local port. Without a password every local process could use its sessions.
                 let password = Uuid::new_v4().simple().to_string();
                 environment.insert("OPENCODE_SERVER_PASSWORD".to_owned(), password.into());
                 (providers, is_redirected, tuned)
@@ -223,9 +222,9 @@ impl AcpKind {
                 let unwritten =
                     |error: io::Error| StartFailure::not_enforceable(format!("its policy cannot be written: {error}"));
                 let text = settings::policy(tools, ours).ok_or_else(|| {
-                    StartFailure::not_enforceable("a tool has a name that no policy can have".to_owned())
+                    StartFailure::not_enforceable("the policy cannot contain the name of a tool".to_owned())
                 })?;
-                // The program silently ignores a missing policy file, and with it every denial.
+                // The program silently ignores a missing policy file with all of its denials.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;
                 let mut quiet = settings::gemini(&program.settings, program.login.is_some());
                 let effort = &resolved.reasoning_effort;
@@ -258,8 +257,8 @@ impl AcpKind {
     }
 }
 
-/// Runs the conversation with a program that has already begun, to its end. The program has one tool of its own, and
-/// one of the supervisor's.
+/// Runs the conversation with a program that has already begun, to its end. The program is offered one tool of its own
+/// and one of the supervisor's tools.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,
@@ -274,7 +273,7 @@ pub(crate) async fn converse(
     };
     let opening = Opening {
         directory,
-        ours: [profile.name_of_ours(ours)].into(),
+        ours: [profile.name_of_supervisor_tool(ours)].into(),
         ..Opening::with_tool(profile, shell)
     };
     let mut driver = Driver::new(program, opening);
@@ -283,14 +282,15 @@ pub(crate) async fn converse(
     Ok(())
 }
 
-/// The directory of Gemini CLI's conversations in a home, and the prefix of a conversation's file.
+/// The directory of Gemini CLI's conversations in its home.
 const CHATS: &str = ".gemini/tmp";
+/// The prefix of a conversation's file name.
 const CHAT: &str = "session-";
-/// The file of a session that is continued.
+/// The prefix of the file name of a conversation that is continued.
 const CONTINUED: &str = "session-continued-";
 
-/// Moves Gemini CLI's file of a session before its next start. Gemini CLI names files by the minute, and a start in the
-/// same minute would overwrite the conversation before it is read.
+/// Renames Gemini CLI's file of a session before its next start. Gemini CLI names files by the minute, and a start in
+/// the same minute would overwrite the conversation before it is read.
 fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     let Some(short) = session.get(..8).filter(|_| is_plain_id(session)) else {
         return Ok(());
@@ -308,7 +308,7 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
         let named = files
             .flatten()
             .filter(|file| file.file_name().to_str().is_some_and(is_session));
-        // Later starts that did not continue it left short files.
+        // Later starts that did not continue the session left short files.
         let longest = named.max_by_key(|file| file.metadata().map_or(0, |metadata| metadata.len()));
         if let Some(longest) = longest {
             fs::rename(longest.path(), kept)?;
@@ -317,7 +317,7 @@ fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the program's home, and removes files by which an agent could disable restrictions.
+/// Prepares the program's home, and removes files by which an agent could disable restrictions.
 fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Result<()> {
     fs::create_dir_all(home)?;
     for name in profile.removed_files() {
@@ -326,14 +326,14 @@ fn prepare_home(profile: Profile, home: &Path, login: Option<&Path>) -> io::Resu
     home::prepare(home, login, profile.login())
 }
 
-/// Tells OpenCode that its package for authors of plugins is installed. Otherwise it would install the package from npm
-/// at each start, and delay the first turn until npm answers. The plugin of the runner does not use the package.
+/// Makes OpenCode treat its package for plugin authors as installed. Otherwise it would install the package from npm at
+/// each start, and delay the first turn until npm answers. The runner's plugin does not use the package.
 fn write_packages(home: &Path) -> io::Result<()> {
     write(home, OPENCODE_PACKAGES, settings::OPENCODE_PACKAGES)?;
     fs::create_dir_all(home.join(OPENCODE_MODULES))
 }
 
-/// Writes a file in the program's home, and verifies its content.
+/// Writes a file in the program's home and verifies its content.
 fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let path = unlinked(home, name)?;
     remove(&path)?;
@@ -344,7 +344,10 @@ fn write(home: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     file.write_all(text.as_bytes())?;
     drop(file);
     if fs::read_to_string(&path)? != text {
-        return Err(io::Error::other(format!("{} is not as it was written", path.display())));
+        return Err(io::Error::other(format!(
+            "{} does not contain what was written",
+            path.display()
+        )));
     }
     Ok(path)
 }

@@ -12,12 +12,13 @@ use crate::{
     text::percent_encoded,
 };
 
-/// The name under which programs have our tools.
+/// The name under which programs list the supervisor's tools.
 pub(super) const SERVER: &str = "troupe";
-/// The agent of OpenCode's that is the thread's role.
+/// The name of the OpenCode agent that represents the thread's role.
 pub(super) const AGENT: &str = "role";
-/// The package of OpenCode's that passes options on as they are, and the options of a model that a role may set there.
+/// OpenCode's package that passes options to the server unchanged.
 const COMPATIBLE: &str = "@ai-sdk/openai-compatible";
+/// The model options that a role may set with [`COMPATIBLE`].
 const PASSED_OPTIONS: &[&str] = &[
     "temperature",
     "top_p",
@@ -31,7 +32,7 @@ const PASSED_OPTIONS: &[&str] = &[
     "seed",
     "stop",
 ];
-/// The parameters of a role that Gemini CLI has settings for, with their names there.
+/// The role parameters that Gemini CLI supports, with their names in its settings.
 const GEMINI_PARAMETERS: &[(&str, &str)] = &[
     ("temperature", "temperature"),
     ("top_p", "topP"),
@@ -43,10 +44,11 @@ const GEMINI_PARAMETERS: &[(&str, &str)] = &[
     ("seed", "seed"),
     ("stop", "stopSequences"),
 ];
-/// How Gemini CLI names the use of a key.
+/// The authentication type of Gemini CLI for an API key.
 const KEY: &str = "gemini-api-key";
-/// The priorities of Gemini CLI's rules. Allow rules have a higher priority than deny rules.
+/// The priority of Gemini CLI's deny rules.
 const BELOW: u32 = 100;
+/// The priority of Gemini CLI's allow rules.
 const ABOVE: u32 = 200;
 
 /// The tools that a thread of OpenCode may be offered. OpenCode's own agents are not offered, so that no agent exists
@@ -58,7 +60,7 @@ const OPENCODE: &[OwnTool] = &[
     reads("list"),
     reads("todowrite"),
     external("bash"),
-    // One permission for all that write.
+    // OpenCode has one permission for all of its writing tools.
     writes("edit", &["write", "patch", "multiedit", "apply_patch"]),
     external("webfetch"),
     external("websearch"),
@@ -77,19 +79,19 @@ const GEMINI: &[OwnTool] = &[
     reads("write_todos"),
     external(SHELL),
     writes("replace", &[]),
-    // By another name what a patch does.
+    // This tool has the same effect as a patch, so the policy must allow both.
     writes("write_file", &["apply_patch"]),
     external("web_fetch"),
     external("google_web_search"),
 ];
 
 impl Profile {
-    /// The kind's name, by which the supervisor knows the names of its tools.
+    /// Returns the kind's name, by which the supervisor knows the names of its tools.
     pub(super) const fn kind(self) -> &'static str {
         self.native().kind()
     }
 
-    /// The names of its tools.
+    /// Returns the names of the program's tools.
     pub(super) const fn native(self) -> NativeTools {
         match self {
             Self::OpenCode => NativeTools::OPENCODE,
@@ -97,7 +99,7 @@ impl Profile {
         }
     }
 
-    /// The tools of its own that a thread may be offered.
+    /// Returns the program's own tools that a thread may be offered.
     pub(super) const fn own_tools(self) -> OwnTools {
         match self {
             Self::OpenCode => OwnTools(self.native(), OPENCODE),
@@ -105,16 +107,17 @@ impl Profile {
         }
     }
 
-    /// How the program names a tool of ours.
-    pub(super) fn name_of_ours(self, tool: &str) -> String {
+    /// Returns the program's name for a tool of the supervisor.
+    pub(super) fn name_of_supervisor_tool(self, tool: &str) -> String {
         match self {
             Self::OpenCode => format!("{SERVER}_{tool}"),
             Self::Gemini => format!("mcp_{SERVER}_{tool}"),
         }
     }
 
-    /// Our own name of a tool that it has from us.
-    pub(super) fn ours(self, native: &str) -> Option<&str> {
+    /// Returns the supervisor's name of a tool that the program knows by `native`. `None`: it is not the supervisor's
+    /// tool.
+    pub(super) fn supervisor_tool(self, native: &str) -> Option<&str> {
         let rest = match self {
             Self::OpenCode => Some(native),
             Self::Gemini => native.strip_prefix("mcp_"),
@@ -122,7 +125,7 @@ impl Profile {
         rest?.strip_prefix(SERVER)?.strip_prefix('_')
     }
 
-    /// Its name for people.
+    /// Returns the program's display name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::OpenCode => "OpenCode",
@@ -169,7 +172,7 @@ impl Profile {
         }
     }
 
-    /// Where in its own directory a person's login lies.
+    /// Returns the path of a person's login file in the program's own directory.
     pub(super) const fn login(self) -> &'static str {
         match self {
             Self::OpenCode => ".local/share/opencode/auth.json",
@@ -185,28 +188,29 @@ impl Profile {
                 ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
                 ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
                 ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
-                // A project's opencode.json may bring servers and plugins.
+                // A project's opencode.json may contain servers and plugins.
                 ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
             ],
             Self::Gemini => &[
-                // Without it, the program starts another process that no signal reaches.
+                // Otherwise, the program starts another process that receives no signals.
                 ("GEMINI_CLI_NO_RELAUNCH", "true"),
-                // In a folder that it does not trust it starts no server, ours neither. It does not see what a trusted
-                // one could bring; see [`crate::project`].
+                // In a folder that it does not trust, the program starts no servers, including the supervisor's. The
+                // files that trust would activate are hidden; see [`crate::project`].
                 ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ],
         }
     }
 }
 
-/// Every name under which the program may report a call of those tools.
+/// Returns every name under which the program may report a call of those tools.
 pub(super) fn names(tools: &[OwnTool]) -> impl Iterator<Item = &'static str> {
     tools
         .iter()
         .flat_map(|own| std::iter::once(own.name).chain(own.alike.iter().copied()))
 }
 
-/// OpenCode's configuration: the operator's, under what the policy needs. `ours` are our tools as OpenCode names them.
+/// Returns OpenCode's configuration: the operator's, overridden by the settings that the policy needs. `ours` are the
+/// supervisor's tools as OpenCode names them.
 pub(super) fn opencode(
     operators: &Map<String, Value>,
     tools: &[OwnTool],
@@ -221,10 +225,10 @@ pub(super) fn opencode(
     set("default_agent", json!(AGENT));
     if let Some(model) = model {
         set("model", model.into());
-        // For titles and the like: another one may be beyond what the credentials are for.
+        // OpenCode uses this model for short tasks such as titles. The credentials may not permit another model.
         set("small_model", model.into());
     }
-    // The role's own permissions are the only ones.
+    // Only the role's permissions apply.
     config.remove("permission");
     let mut role = json!({
         "mode": "primary",
@@ -242,11 +246,12 @@ pub(super) fn opencode(
     config.into()
 }
 
-/// The last matching rule applies, and keys are written in their order: `*` comes before every letter.
+/// Returns the role's permissions. The last matching rule applies, and keys are written in alphabetical order: `*`
+/// comes before every letter.
 fn permissions(tools: &[OwnTool], ours: &[String]) -> Value {
     let mut rules = Map::new();
     rules.insert("*".to_owned(), json!("deny"));
-    // The tool that reaches out of the directory asks about this, and the runner knows that tool.
+    // OpenCode asks for this permission when a tool uses a path outside of the directory. The runner knows that tool.
     rules.insert("external_directory".to_owned(), json!("ask"));
     for own in tools {
         rules.insert(own.name.to_owned(), json!("ask"));
@@ -258,7 +263,7 @@ fn permissions(tools: &[OwnTool], ours: &[String]) -> Value {
     rules.into()
 }
 
-/// A model as OpenCode names it: with its provider.
+/// Returns the name of a model with its provider, as OpenCode writes it.
 pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
     match provider {
         Some(provider) if !name.contains('/') => format!("{provider}/{name}"),
@@ -275,8 +280,8 @@ pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a
 /// The method of the notifications of [`USAGE_PLUGIN`].
 pub(super) const USAGE_METHOD: &str = "_troupe/usage";
 
-/// Makes OpenCode report the tokens and the cost of each step. By itself it reports only the last call of a turn. The
-/// plugin writes notifications to the stream of the protocol.
+/// A plugin that makes OpenCode report the tokens and the cost of each step. By itself OpenCode reports only the last
+/// call of a turn. The plugin writes notifications to the stream of the protocol.
 pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
   event: async ({ event }) => {
     const part = event.type === "message.part.updated" ? event.properties.part : undefined
@@ -302,8 +307,8 @@ pub(super) fn add_plugin(config: &mut Value, path: &Path) {
 
 /// Adds the reasoning effort to OpenCode's variants of the model, and sets the parameters that OpenCode supports.
 ///
-/// A package for servers that are compatible with OpenAI's sends unknown options to the server as they are. With other
-/// packages only the settings of OpenCode's own have an effect, and the effort is set by an option of the session.
+/// OpenCode's package for servers that are compatible with OpenAI's API sends unknown options to the server unchanged.
+/// With other packages only OpenCode's own settings have an effect, and an option of the session sets the effort.
 pub(super) fn tune(
     config: &mut Value,
     model: Option<&str>,
@@ -328,7 +333,7 @@ pub(super) fn tune(
         tuned.parameters.push(parameter.clone());
     }
     if passes_options && reasons && !effort.is_empty() {
-        // The session offers every variant as an effort, and is set to one of them in any case.
+        // The session offers each variant as an effort and always selects one of them.
         config["provider"][provider]["models"][name]["variants"][effort] = json!({"reasoningEffort": effort});
     }
     tuned
@@ -337,9 +342,9 @@ pub(super) fn tune(
 /// The role settings that a program's configuration applies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tuned {
-    /// Whether it applies the effort.
+    /// Whether the configuration applies the effort.
     pub(super) effort: bool,
-    /// The parameters that it applies.
+    /// The parameters that the configuration applies.
     pub(super) parameters: Vec<String>,
 }
 
@@ -403,12 +408,12 @@ fn thinking(model: &str, effort: &str) -> Option<Value> {
         .then(|| json!({"thinkingLevel": effort.to_ascii_uppercase()}))
 }
 
-/// Whether Gemini CLI asks its model with a key, by those settings.
+/// Returns whether Gemini CLI uses an API key with these settings.
 pub(super) fn has_gemini_key(settings: &Value) -> bool {
     settings["security"]["auth"]["selectedType"] == KEY
 }
 
-/// Gemini CLI's settings: the operator's, under what keeps it quiet.
+/// Returns Gemini CLI's settings: the operator's, overridden by settings that disable background features.
 pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     let mut settings = operators.clone();
     let way = if has_login { "oauth-personal" } else { KEY };
@@ -418,7 +423,7 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     for (section, key, value) in [
         ("privacy", "usageStatisticsEnabled", false),
         ("general", "disableAutoUpdate", true),
-        // A project's .env could lead it to another provider, and its key with it.
+        // A project's .env file could redirect the program and its key to another provider.
         ("advanced", "ignoreLocalEnv", true),
     ] {
         let section = settings.entry(section).or_insert_with(|| json!({}));
@@ -426,19 +431,19 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
             fields.insert(key.to_owned(), value.into());
         }
     }
-    // By itself it deletes sessions at its start, and then does not find the thread's.
+    // By default Gemini CLI deletes old sessions at its start, and could not resume the thread's session.
     let general = settings.entry("general").or_insert_with(|| json!({}));
     if let Value::Object(fields) = general {
         fields.insert("sessionRetention".to_owned(), json!({"enabled": false}));
     }
-    // Servers of its own would be denied in any case; not starting them is better.
+    // The policy would deny these servers in any case.
     settings.remove("mcpServers");
     settings.into()
 }
 
-/// Returns Gemini CLI's policy. A rule denies everything, and only rules with the exact name of a tool allow it. Gemini
-/// CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: one of the
-/// names does.
+/// Returns Gemini CLI's policy. One rule denies everything, and only rules with the exact name of a tool allow it.
+/// Gemini CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: a name
+/// needs escaping.
 pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {
@@ -459,13 +464,13 @@ pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
 }
 
 fn rule(tool: &str, decision: &str, priority: u32) -> String {
-    // A rule with a pattern is applied as it is. Without one, Gemini CLI runs commands that it considers safe, such as
-    // `cat`, without asking.
+    // A rule with a pattern applies to every command. Without one, Gemini CLI runs commands that it considers safe,
+    // such as `cat`, without asking.
     let pattern = if tool == SHELL { "argsPattern = \".\"\n" } else { "" };
     format!("[[rule]]\ntoolName = \"{tool}\"\n{pattern}decision = \"{decision}\"\npriority = {priority}\n\n")
 }
 
-/// The servers of a session: ours alone, with the token that it acts by.
+/// Returns the servers of a session: only the supervisor's tools, with the token of the thread.
 pub(super) fn servers(shim: &str, token: &str, supervisor_url: &str, authorities: Option<&str>) -> Value {
     let variables = [
         ("TROUPE_THREAD_TOKEN", Some(token)),
@@ -541,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn network_only_restriction_of_reader_is_a_gap() {
+    fn network_tools_withheld_from_reader_are_a_gap() {
         let everything = of_lists(&["*"], &[]);
         for (profile, expected) in [
             (Profile::OpenCode, ["bash", "webfetch", "websearch"]),
@@ -598,19 +603,19 @@ mod tests {
         assert_eq!(
             policy(&[], &["a\"b".to_owned()]),
             None,
-            "nothing breaks out of its quotes"
+            "names that need escaping are rejected"
         );
     }
 
     #[test]
     fn own_tool_names_convert_both_ways() {
         for profile in [Profile::OpenCode, Profile::Gemini] {
-            let name = profile.name_of_ours("spawn_agent");
-            assert_eq!(profile.ours(&name), Some("spawn_agent"));
-            assert_eq!(profile.ours("bash"), None);
-            assert_eq!(profile.ours("mcp_other_tool"), None);
+            let name = profile.name_of_supervisor_tool("spawn_agent");
+            assert_eq!(profile.supervisor_tool(&name), Some("spawn_agent"));
+            assert_eq!(profile.supervisor_tool("bash"), None);
+            assert_eq!(profile.supervisor_tool("mcp_other_tool"), None);
         }
-        assert_eq!(Profile::Gemini.name_of_ours("wait"), "mcp_troupe_wait");
+        assert_eq!(Profile::Gemini.name_of_supervisor_tool("wait"), "mcp_troupe_wait");
     }
 
     #[test]
@@ -621,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn model_decides_provider_of_opencode() {
+    fn opencode_provider_comes_from_model() {
         assert_eq!(opencode_provider(Some("q/m"), Some("p")), Some("q"));
         assert_eq!(opencode_provider(None, Some("p")), Some("p"));
         assert_eq!(opencode_provider(Some("m"), None), None);
@@ -662,7 +667,7 @@ mod tests {
             "options": {"temperature": 0.5, "top_p": "high", "seed": 7},
         });
         assert_eq!(config["agent"][AGENT], expected);
-        assert_eq!(tuned.parameters.len(), 3, "not the tools");
+        assert_eq!(tuned.parameters.len(), 3, "tools is not a parameter");
     }
 
     #[test]

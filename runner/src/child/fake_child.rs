@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{BoundedLines, ChildInput, ChildOutput, Exit, LINE_CAPACITY, Line, UNREAD_LINES};
 
-/// The far end of a child's pipes. Dropping it is the child's end.
+/// The other end of a child's pipes. Dropping it ends the child.
 pub(crate) struct FakeChild {
     /// The lines that the child receives.
     pub(crate) received: mpsc::Receiver<String>,
@@ -14,8 +14,8 @@ pub(crate) struct FakeChild {
 }
 
 impl FakeChild {
-    /// Creates a fake child whose lines are limited to `longest_line` bytes. Returns its input, its output and its far
-    /// end.
+    /// Creates a fake child whose lines are limited to `longest_line` bytes. Returns its input, its output and the
+    /// other end of its pipes.
     pub(crate) fn new(longest_line: usize) -> (ChildInput, ChildOutput, Self) {
         let (input, received) = mpsc::channel(UNREAD_LINES);
         let (lines, output) = mpsc::channel(LINE_CAPACITY);
@@ -33,7 +33,7 @@ impl FakeChild {
     pub(crate) async fn write(&self, bytes: &[u8]) {
         let mut lines = BoundedLines::new(bytes, self.longest_line);
         while let Ok(Some(line)) = lines.next().await {
-            // The receiver of an abandoned child no longer exists.
+            // There is no receiver if the child was abandoned.
             let _ = self.lines.send(line).await;
         }
     }

@@ -4,19 +4,19 @@ use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-/// How much is kept of a line that is too long, in bytes.
+/// Maximum length of the stored beginning of an overlong line, in bytes.
 const BEGINNING: usize = 1_024;
 
-/// A line as it came, without its end.
+/// A line without its line end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Its text; bytes that are no UTF-8 are replaced.
+    /// The text of the line. Bytes that are not UTF-8 are replaced.
     Text(String),
-    /// It was longer than the bound and is gone.
+    /// The line was longer than the limit and was dropped.
     TooLong {
-        /// How long it was.
+        /// The length of the line.
         bytes: u64,
-        /// How it began, as far as that is text.
+        /// The beginning of the line, as far as it is text.
         beginning: String,
     },
 }

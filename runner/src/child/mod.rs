@@ -36,28 +36,28 @@ use crate::{
     text::clean,
 };
 
-/// How many lines wait for the program to read them.
+/// Maximum number of lines that wait for the program to read them.
 const UNREAD_LINES: usize = 64;
 /// Maximum number of lines that wait for the runner. The number is low because each line may have the maximum length.
 const LINE_CAPACITY: usize = 32;
-/// How much of stderr is kept for messages.
+/// Maximum size of the end of standard error that is kept for messages, in bytes.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Maximum time that a process may run after it closed its output, and that its output may stay open after its end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a child does.
+/// An event of a child.
 #[derive(Debug)]
 pub(crate) enum ChildEvent {
-    /// It wrote a line.
+    /// The child wrote a line.
     Line(Line),
-    /// The process has exited, and so has its whole group.
+    /// The child and its whole process group have exited.
     Exited(Exit),
 }
 
 /// How a child ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Exit {
-    /// `exit status 1`, `killed by SIGKILL`.
+    /// Display text, such as `exit status 1` or `killed by SIGKILL`.
     status: String,
     stderr: String,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Exit {
 impl Exit {
     /// Returns the message for a child that exited without a request to stop.
     pub(crate) fn complaint(&self) -> String {
-        // Output from before the kill does not explain it.
+        // Output from before the kill does not explain the kill.
         if self.status.starts_with("killed by") {
             return format!("the program was {}", self.status);
         }
@@ -82,11 +82,11 @@ pub(crate) struct Child {
     kill_on_drop: KillOnDrop,
     input: ChildInput,
     exit: watch::Receiver<Option<Exit>>,
-    /// The placeholders of its view of the file system.
+    /// The placeholders of the child's view of the file system.
     placeholders: Placeholders,
 }
 
-/// Kills the group immediately when it is dropped, so the caller can rely on that. The watcher does the rest.
+/// Kills the process group immediately when it is dropped. The watcher does the rest.
 struct KillOnDrop {
     group: Group,
     dropped: CancellationToken,
@@ -99,7 +99,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// What a child reads. Its input ends when every one of these is dropped.
+/// The input of a child. It closes when all of its clones are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct ChildInput(mpsc::Sender<String>);
 
@@ -110,24 +110,24 @@ impl ChildInput {
     }
 }
 
-/// What a child writes, to its end.
+/// The output of a child, until its end.
 pub(crate) struct ChildOutput {
     lines: mpsc::Receiver<Line>,
     exit: watch::Receiver<Option<Exit>>,
 }
 
 impl ChildOutput {
-    /// Returns the next line, and the end after the last one. Cancel safe.
+    /// Returns the next line, or the exit after the last line. Cancel safe.
     pub(crate) async fn next_event(&mut self) -> ChildEvent {
         match self.lines.recv().await {
             Some(line) => ChildEvent::Line(line),
-            None => ChildEvent::Exited(ended(&mut self.exit).await),
+            None => ChildEvent::Exited(wait_for_exit(&mut self.exit).await),
         }
     }
 }
 
 impl Child {
-    /// Starts a program, of which lines of at most so many bytes are read.
+    /// Starts a program. Lines of more than `longest_line` bytes are not read.
     pub(crate) fn start(process: ProcessSpec, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
         let command = process.command.clone();
         Self::spawn(process, longest_line)
@@ -152,12 +152,12 @@ impl Child {
         let tail = Arc::<Mutex<Vec<u8>>>::default();
         tokio::spawn(write_lines(stdin, to_write));
         let reader = tokio::spawn(read_lines(stdout, longest_line, line_sender));
-        let complaints = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
+        let stderr_reader = tokio::spawn(keep_tail(stderr, Arc::clone(&tail)));
         let watcher = Watcher {
             child,
             group: group.clone(),
             reader,
-            complaints,
+            stderr_reader,
             tail,
             dropped: dropped.clone(),
         };
@@ -183,7 +183,7 @@ impl Child {
         self.placeholders = placeholders;
     }
 
-    /// Its input.
+    /// Returns the child's input.
     pub(crate) const fn input(&self) -> &ChildInput {
         &self.input
     }
@@ -193,9 +193,9 @@ impl Child {
         self.kill_on_drop.group.signal(Signal::INT);
     }
 
-    /// Stops the child. Closing its input lets it end by itself. It receives TERM after half of its grace and KILL at
-    /// the end of the grace. Callers should drop the output first: nothing reads it during the stop, and a full pipe
-    /// would keep the child from ending. The rest of its group is killed in any case.
+    /// Stops the child. Its input is closed so that it can end by itself. It receives SIGTERM after half of the grace
+    /// period and SIGKILL at its end. Callers should drop the output first: nothing reads it during the stop, and a
+    /// full pipe would prevent the child from ending. The rest of the group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             kill_on_drop,
@@ -211,13 +211,13 @@ impl Child {
             }
             tokio::select! {
                 biased;
-                exit = ended(&mut exit) => return Stopped { detail: exit.status, killed: false },
+                exit = wait_for_exit(&mut exit) => return Stopped { detail: exit.status, killed: false },
                 () = order.kill.cancelled() => break,
                 () = tokio::time::sleep(half) => {}
             }
         }
         drop(kill_on_drop);
-        ended(&mut exit).await;
+        wait_for_exit(&mut exit).await;
         Stopped {
             detail: "killed after its grace".to_owned(),
             killed: true,
@@ -225,13 +225,13 @@ impl Child {
     }
 }
 
-/// Waits for the end.
-async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
+/// Waits until the child has exited.
+async fn wait_for_exit(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
     let seen = match exit.wait_for(Option::is_some).await {
         Ok(exit) => exit.clone(),
         Err(_) => None,
     };
-    // The watcher is only lost when the runtime is, which kills the child as well.
+    // The watcher disappears only with the runtime, which kills the child as well.
     seen.unwrap_or_else(|| Exit {
         status: "exit status unknown".to_owned(),
         stderr: String::new(),
@@ -243,7 +243,7 @@ struct Watcher {
     child: process::Child,
     group: Group,
     reader: JoinHandle<()>,
-    complaints: JoinHandle<()>,
+    stderr_reader: JoinHandle<()>,
     tail: Arc<Mutex<Vec<u8>>>,
     dropped: CancellationToken,
 }
@@ -256,21 +256,21 @@ impl Watcher {
             () = self.dropped.cancelled() => self.kill().await,
             _ = &mut self.reader => {
                 output_open = false;
-                // Without output it is of no use, but it may have something left to do.
+                // A child without output is not useful any more, but it may have to finish its work.
                 tokio::select! {
                     status = self.child.wait() => status,
                     () = self.dropped.cancelled() => self.kill().await,
-                    () = tokio::time::sleep(LAST_WORDS) => self.kill().await,
+                    () = tokio::time::sleep(OUTPUT_TIMEOUT) => self.kill().await,
                 }
             }
         };
         self.group.leader_reaped();
-        // When the group is gone the pipes close, unless a process left the group and holds them.
-        if output_open && timeout(LAST_WORDS, &mut self.reader).await.is_err() {
+        // The pipes close when the group has ended, unless a process left the group and holds them.
+        if output_open && timeout(OUTPUT_TIMEOUT, &mut self.reader).await.is_err() {
             self.reader.abort();
         }
-        if timeout(LAST_WORDS, &mut self.complaints).await.is_err() {
-            self.complaints.abort();
+        if timeout(OUTPUT_TIMEOUT, &mut self.stderr_reader).await.is_err() {
+            self.stderr_reader.abort();
         }
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         Exit {
@@ -285,7 +285,8 @@ impl Watcher {
     }
 }
 
-// The watcher's task is dropped unfinished when the runtime ends; tokio then kills the leader, and this the rest.
+// When the runtime ends, the watcher's task is dropped unfinished. Tokio then kills the leader of the group, and this
+// the rest.
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.group.signal(Signal::KILL);
@@ -304,7 +305,7 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
 async fn read_lines(stdout: ChildStdout, longest: usize, line_sender: mpsc::Sender<Line>) {
     let mut lines = BoundedLines::new(BufReader::new(stdout), longest);
     while let Ok(Some(line)) = lines.next().await {
-        // While the program is being stopped, no receiver exists. Its output is still read, so that the pipe does not
+        // There is no receiver while the program is being stopped. Its output is still read, so that the pipe does not
         // fill up.
         let _ = line_sender.send(line).await;
     }

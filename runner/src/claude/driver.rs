@@ -1,4 +1,4 @@
-//! The conversation with Claude Code: lines of JSON in both directions, which also carry the calls of the supervisor's
+//! The conversation with Claude Code: JSON lines in both directions, which also contain the calls of the supervisor's
 //! tools and of the hook.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,37 +18,39 @@ use crate::{
     usage::{CallTokens, Tokens, percentage_left},
 };
 
-/// How long it may take to begin.
+/// Time limit for the initialization.
 const GREETING_LIMIT: Duration = Duration::from_secs(60);
-/// The id of the one hook.
+/// The id of the only hook.
 const HOOK: &str = "pre";
-/// How many calls of tools that are not offered are remembered at once, their longest id and their longest text, in
-/// bytes.
+/// Maximum number of stored calls of tools that are not offered.
 const MAX_UNOFFERED: usize = 64;
+/// Maximum length of such a call's id, in bytes.
 const MAX_ID_BYTES: usize = 1024;
+/// Maximum length of such a call as JSON, in bytes.
 const MAX_CALL_BYTES: usize = 64 * 1024;
 /// The MCP version to use if the program does not name one.
 const MCP_VERSION: &str = "2025-06-18";
 
-/// Speaks with one Claude Code.
+/// The driver of one Claude Code process.
 pub(super) struct Driver {
     program: Program,
     tools: Vec<ToolDescription>,
-    /// Its own tools that it is offered.
+    /// The program's own tools that the thread is offered.
     native: Vec<&'static str>,
-    /// Calls of tools that it is not offered, by their ids, until it says that it refused them.
+    /// Calls of tools that are not offered, by id, until the program reports that it refused them.
     unoffered: BTreeMap<String, (String, Value)>,
-    /// The request for the size of its context, until that is known.
+    /// The id of the request for the size of the model's context, if that request was sent.
     context_asked: Option<String>,
     last_id: u64,
     is_running: bool,
-    /// The tokens since its start.
+    /// The tokens since the program's start.
     calls: CallTokens,
-    /// The tokens of all models in its session up to the last result; `None`: not known, as it was resumed.
+    /// The tokens of all models in the session up to the last result. `None`: not known yet, because the session was
+    /// resumed.
     of_models: Option<Tokens>,
-    /// Whether it reports the cost of all its calls: not after it was resumed.
+    /// Whether the reported cost covers all calls of the session. It does not after the session was resumed.
     reports_cost: bool,
-    /// Its model's context, once a result has named it.
+    /// The size of the model's context. 0: not known yet.
     window: u64,
 }
 
@@ -69,17 +71,17 @@ impl Driver {
         }
     }
 
-    /// Its session is a new one: nothing was spent in it.
-    pub(super) fn begins_session(&mut self) {
+    /// Prepares for a new session, which has no earlier usage.
+    pub(super) fn mark_new_session(&mut self) {
         self.of_models = Some(Tokens::default());
         self.reports_cost = true;
     }
 
-    /// Registers the hook and our tools.
+    /// Registers the hook and the supervisor's tools.
     ///
     /// # Errors
     ///
-    /// It ended, or does not answer.
+    /// The program ended, or does not answer.
     pub(super) async fn prepare(&mut self) -> Result<(), String> {
         let id = self.control(json!({
             "subtype": "initialize",
@@ -137,7 +139,7 @@ impl Driver {
                 self.is_running = true;
                 self.send_user_message(&prompt::assignment(&turn));
             }
-            // Outside of a turn, the program would begin one by itself.
+            // Outside of a turn, the message would start a turn.
             Order::Input { .. } if !self.is_running => {}
             Order::Input { number, input } => {
                 self.send_user_message(&input::to_text(&input));
@@ -145,7 +147,7 @@ impl Driver {
             }
             Order::ToolAnswered { id, answer } => self.answer_tool(&id, &answer),
             Order::Permitted { id, verdict } => self.answer_hook(&id, &verdict),
-            // Outside of a turn, the program would begin one by itself.
+            // Outside of a turn, the message would start a turn.
             Order::Explain(_) if !self.is_running => {}
             Order::Explain(text) => self.send_user_message(&text),
             Order::Interrupt => {
@@ -171,7 +173,7 @@ impl Driver {
         id
     }
 
-    /// Answers a call. Its id consists of the id of the request that brought it and the call's own id.
+    /// Answers a tool call. Its id consists of the id of the request that contained it and the call's own id.
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
@@ -182,7 +184,7 @@ impl Driver {
     }
 
     fn answer_hook(&self, request: &str, verdict: &Result<(), ToolFailure>) {
-        // The decision is always explicit: in some modes, the program takes any other answer for permission.
+        // The decision is always explicit, because in some modes the program treats any other answer as permission.
         let answer = match verdict {
             Ok(()) => json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}),
             Err(failure) => hook::denial(failure.text()),
@@ -192,14 +194,14 @@ impl Driver {
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         if incoming["type"] == "assistant" {
-            // Each piece of a message repeats the tokens of its call. The calls of its own agents count as well.
+            // Each piece of a message repeats the tokens of its call. Calls of the program's own agents count as well.
             let message = &incoming["message"];
             self.calls
                 .call(message["id"].as_str().unwrap_or_default(), events::tokens(message));
             channels.emit(self.meter(None)).await;
         }
         match incoming["type"].as_str().unwrap_or_default() {
-            "control_request" => self.requested(incoming, channels).await,
+            "control_request" => self.handle_request(incoming, channels).await,
             "assistant" if incoming["parent_tool_use_id"].is_null() => {
                 let pieces = incoming["message"]["content"].as_array().into_iter().flatten();
                 for piece in pieces {
@@ -222,19 +224,19 @@ impl Driver {
             "system" if incoming["subtype"] == "api_retry" => {
                 channels.emit(events::retry(incoming)).await;
             }
-            "result" => self.result(incoming, channels).await,
+            "result" => self.handle_turn_result(incoming, channels).await,
             _ => {}
         }
     }
 
-    /// Remembers a call of a tool that is not offered. Only the program can say which calls these are.
+    /// Stores a call of a tool that is not offered, until its result shows whether the program refused it.
     fn record_unoffered(&mut self, piece: &Value) {
         let (Some("tool_use"), Some(id), Some(tool)) =
             (piece["type"].as_str(), piece["id"].as_str(), piece["name"].as_str())
         else {
             return;
         };
-        let ours = own(tool).unwrap_or(tool);
+        let ours = supervisor_tool_name(tool).unwrap_or(tool);
         let is_offered = self.native.contains(&tool) || self.tools.iter().any(|offered| offered.name == ours);
         let is_short = id.len() <= MAX_ID_BYTES && piece.to_string().len() <= MAX_CALL_BYTES;
         if !is_offered && is_short && self.unoffered.len() < MAX_UNOFFERED {
@@ -258,7 +260,8 @@ impl Driver {
         }
     }
 
-    /// Asks once how large its context is: the first result says that only at the end of the turn.
+    /// Requests the size of the model's context, once. Otherwise only the result at the end of the first turn would
+    /// contain it.
     fn ask_context(&mut self) {
         if self.window == 0 && self.context_asked.is_none() {
             self.context_asked = Some(self.control(json!({"subtype": "get_context_usage"})));
@@ -277,13 +280,13 @@ impl Driver {
         channels.emit(self.meter(left)).await;
     }
 
-    async fn result(&mut self, result: &Value, channels: &DriverChannels) {
+    async fn handle_turn_result(&mut self, result: &Value, channels: &DriverChannels) {
         self.unoffered.clear();
         let mut of_models = events::of_models(result);
         if !self.reports_cost {
             of_models.cost = 0;
         }
-        // Includes calls that belong to no turn, such as the one for a title.
+        // Includes calls that do not belong to a turn, such as the one that generates a title.
         let before = self.of_models.replace(of_models);
         let all = before.map(|before| of_models.minus(before)).unwrap_or_default();
         self.calls.turn_ended(events::tokens(result).max(all));
@@ -305,7 +308,7 @@ impl Driver {
         }
     }
 
-    async fn requested(&self, incoming: &Value, channels: &DriverChannels) {
+    async fn handle_request(&self, incoming: &Value, channels: &DriverChannels) {
         if let Some(answer) = protocol_answer(incoming, &self.tools) {
             self.program.send(&answer);
             return;
@@ -313,11 +316,11 @@ impl Driver {
         let request = &incoming["request"];
         let id = incoming["request_id"].as_str().unwrap_or_default();
         match request["subtype"].as_str().unwrap_or_default() {
-            "hook_callback" => self.hook_asked(id, request, channels).await,
-            "mcp_message" => self.called(id, &request["message"], channels).await,
+            "hook_callback" => self.handle_hook_request(id, request, channels).await,
+            "mcp_message" => self.handle_tool_call(id, &request["message"], channels).await,
             "can_use_tool" => {
-                // In its mode the program does not ask, so such a request bypassed the hook.
-                let answer = json!({"behavior": "deny", "message": "only what the hook allows is done"});
+                // In its permission mode the program does not ask for permission, so such a request bypassed the hook.
+                let answer = json!({"behavior": "deny", "message": "only calls that the hook allows are executed"});
                 self.program.send(&control_response(id, &answer));
             }
             other => {
@@ -330,13 +333,13 @@ impl Driver {
     }
 
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
-    async fn hook_asked(&self, id: &str, request: &Value, channels: &DriverChannels) {
+    async fn handle_hook_request(&self, id: &str, request: &Value, channels: &DriverChannels) {
         let input = &request["input"];
         let call_id = request["tool_use_id"]
             .as_str()
             .or_else(|| input["tool_use_id"].as_str());
         let tool = input["tool_name"].as_str().unwrap_or_default();
-        if own(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
+        if supervisor_tool_name(tool).is_some_and(|name| self.tools.iter().any(|offered| offered.name == name)) {
             self.answer_hook(id, &Ok(()));
             return;
         }
@@ -353,9 +356,9 @@ impl Driver {
         channels.emit(AgentEvent::ToolAsked(asked)).await;
     }
 
-    async fn called(&self, request: &str, message: &Value, channels: &DriverChannels) {
+    async fn handle_tool_call(&self, request: &str, message: &Value, channels: &DriverChannels) {
         let name = message["params"]["name"].as_str().unwrap_or_default();
-        // Both are the program's, and may have any characters.
+        // Both ids come from the program and may contain any characters.
         let id = json!([request, message["id"]]).to_string();
         if !self.tools.iter().any(|offered| offered.name == name) {
             self.answer_tool(&id, &Err(ToolFailure::unsupported(name)));
@@ -371,12 +374,12 @@ impl Driver {
     }
 }
 
-/// Our own name of a tool that it has from us.
-fn own(tool: &str) -> Option<&str> {
+/// Returns the supervisor's name of a tool. `None`: it is not one of the supervisor's tools.
+fn supervisor_tool_name(tool: &str) -> Option<&str> {
     tool.strip_prefix(tool_policy::OWN_SERVER_PREFIX)
 }
 
-/// Returns the answer to MCP requests other than calls. `None`: it is not such a request.
+/// Returns the answer to an MCP request other than a call. `None`: it is not such a request.
 fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value> {
     let (request, message) = (&incoming["request"], &incoming["request"]["message"]);
     if incoming["type"] != "control_request" || request["subtype"] != "mcp_message" {
@@ -388,16 +391,16 @@ fn protocol_answer(incoming: &Value, tools: &[ToolDescription]) -> Option<Value>
             "capabilities": {"tools": {}},
             "serverInfo": {"name": SERVER, "version": env!("CARGO_PKG_VERSION")},
         }),
-        "tools/list" => json!({"tools": tools.iter().map(described).collect::<Vec<_>>()}),
+        "tools/list" => json!({"tools": tools.iter().map(describe_tool).collect::<Vec<_>>()}),
         "tools/call" => return None,
-        // Notifications and pings.
+        // Other methods are notifications and pings.
         _ => json!({}),
     };
     let id = message.get("id").cloned().unwrap_or_else(|| json!(0));
     Some(mcp_response(incoming["request_id"].as_str()?, &id, &result))
 }
 
-fn described(tool: &ToolDescription) -> Value {
+fn describe_tool(tool: &ToolDescription) -> Value {
     json!({
         "name": tool.name,
         "description": tool.description,
@@ -434,13 +437,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_with_any_ids_is_answered() {
+    async fn call_with_arbitrary_ids_is_answered() {
         let (input, output, mut fake) = FakeChild::new(driven::MAX_LINE_BYTES);
         let driver = Driver::new(Program::over(input, output), vec![wait()], Vec::new());
         let (channels, _orders, mut events) = driven::driver_channels();
         for (request, id) in [("q", json!(1)), ("q 1 \"", json!("a b")), ("", Value::Null)] {
             let message = json!({"id": id, "method": "tools/call", "params": {"name": "wait"}});
-            driver.called(request, &message, &channels).await;
+            driver.handle_tool_call(request, &message, &channels).await;
             let Some(AgentEvent::ToolCalled(call)) = events.recv().await else {
                 panic!("it is a call");
             };
@@ -483,6 +486,6 @@ mod tests {
         );
         assert!(asked(&json!({"method": "notifications/initialized"})).is_some());
         assert!(asked(&json!({"method": "tools/call", "id": 2})).is_none());
-        assert_eq!(own("mcp__troupe__wait"), Some("wait"));
+        assert_eq!(supervisor_tool_name("mcp__troupe__wait"), Some("wait"));
     }
 }

@@ -1,4 +1,4 @@
-//! Claude Code's report of a turn, as events of an agent.
+//! Converts Claude Code's report of a turn to events of an agent.
 
 use serde_json::Value;
 use tool_policy::NativeTools;
@@ -11,7 +11,7 @@ use crate::{
     usage::{Tokens, millionths, percentage_left, sum},
 };
 
-/// What a piece of an answer shows. Each piece is complete.
+/// Returns the events for a piece of an answer. Each piece is complete.
 pub(super) fn piece(piece: &Value) -> Vec<AgentEvent> {
     let text = |key: &str| piece[key].as_str().unwrap_or_default().to_owned();
     match piece["type"].as_str() {
@@ -25,7 +25,7 @@ pub(super) fn piece(piece: &Value) -> Vec<AgentEvent> {
     }
 }
 
-/// The end of a call, from a piece of the message that answers it.
+/// Returns the end of a call, from a piece of the message that answers it.
 pub(super) fn result(piece: &Value) -> Option<AgentEvent> {
     let id = piece["tool_use_id"]
         .as_str()
@@ -38,7 +38,8 @@ pub(super) fn result(piece: &Value) -> Option<AgentEvent> {
     Some(AgentEvent::tool_ended(id, piece["is_error"] == true, &text))
 }
 
-/// Returns the event for a call of one of its own tools, from the hook's data. The model's request may be incomplete.
+/// Returns the event for a call of one of Claude Code's own tools, from the hook's data. The model's
+/// request may be incomplete.
 pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     let text = |key: &str| input[key].as_str().unwrap_or_default();
     let name = NativeTools::CLAUDE.canonical(tool).unwrap_or(tool);
@@ -55,7 +56,7 @@ pub(super) fn used(tool: &str, input: &Value) -> ToolUse {
     redact::tool_use(name, &detail)
 }
 
-/// The files that a call of one of its tools writes.
+/// Returns the files that a call of one of Claude Code's own tools writes.
 pub(super) fn written(tool: &str, input: &Value) -> Vec<String> {
     let key = match tool {
         "Edit" | "Write" | "MultiEdit" => "file_path",
@@ -65,7 +66,7 @@ pub(super) fn written(tool: &str, input: &Value) -> Vec<String> {
     input[key].as_str().map(str::to_owned).into_iter().collect()
 }
 
-/// The activity that shows a failure of the provider after which the program tries again.
+/// Returns the activity that displays a failure of the provider after which the program tries again.
 pub(super) fn retry(incoming: &Value) -> AgentEvent {
     let status = incoming["error_status"].as_u64().map(|status| status.to_string());
     let failure = status.unwrap_or_else(|| incoming["error"].as_str().unwrap_or("unknown").to_owned());
@@ -75,7 +76,7 @@ pub(super) fn retry(incoming: &Value) -> AgentEvent {
     AgentEvent::Activity(provider_error(&failure, attempt.unwrap_or(1)))
 }
 
-/// What the calls of a turn spent, by its result; or what one call has spent, by its message.
+/// Returns the tokens of a turn's calls from its result, or the tokens of one call from its message.
 pub(super) fn tokens(incoming: &Value) -> Tokens {
     let number = |key: &str| incoming["usage"][key].as_u64().unwrap_or_default();
     let cached_input = number("cache_read_input_tokens");
@@ -91,7 +92,8 @@ pub(super) fn tokens(incoming: &Value) -> Tokens {
     }
 }
 
-/// The usage of all models since the session began and its cost, calls for the program's own purposes included.
+/// Returns the usage of all models since the session began, and its cost. It includes calls for the program's own
+/// purposes.
 pub(super) fn of_models(result: &Value) -> Tokens {
     let models = result["modelUsage"].as_object().into_iter().flatten();
     let cost = Tokens {
@@ -110,14 +112,14 @@ pub(super) fn of_models(result: &Value) -> Tokens {
     })
 }
 
-/// How much of the context is left after a call of the model, as a percentage.
+/// Returns the unused part of the context after a model call, as a percentage.
 pub(super) fn context_left(usage: &Value, window: u64) -> Option<u32> {
     let number = |key: &str| usage[key].as_u64().unwrap_or_default();
     let used = ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"].map(number);
     percentage_left(sum(used), window)
 }
 
-/// The largest window of the models that a turn used.
+/// Returns the largest context size of the models that a turn used.
 pub(super) fn window(result: &Value) -> Option<u64> {
     let models = result["modelUsage"].as_object()?;
     models
@@ -126,7 +128,7 @@ pub(super) fn window(result: &Value) -> Option<u64> {
         .max()
 }
 
-/// How a turn ended. A failure of the provider's comes as a success that is an error.
+/// Returns how a turn ended. A failure of the provider has the subtype `success` with `is_error`.
 pub(super) fn ending(result: &Value) -> (TurnEnding, String) {
     let text = result["result"].as_str().unwrap_or_default().to_owned();
     let aborted = result["terminal_reason"]

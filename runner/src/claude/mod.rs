@@ -33,20 +33,20 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "claude";
-/// Its name for people.
+/// The program's display name.
 const NAME: &str = "Claude Code";
 
-/// Where it looks for a login, in its home.
+/// The file in its home where Claude Code looks for a login.
 const LOGIN: &str = ".credentials.json";
-/// The variables with a credential, and the variable that names an open file with the credential instead. There is no
-/// such variable for `ANTHROPIC_AUTH_TOKEN`.
+/// The variables with a credential, each with the variable that instead contains the descriptor of an open file with
+/// the credential. Claude Code has no such variable for `ANTHROPIC_AUTH_TOKEN`.
 const CREDENTIALS: [(&str, &str); 2] = [
     ("ANTHROPIC_API_KEY", "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR"),
 ];
-/// The variable with the address at which it asks its model.
+/// The variable with the base URL of the provider.
 const ENDPOINT: &str = "ANTHROPIC_BASE_URL";
-/// The first descriptor that is free.
+/// The first descriptor after the standard streams.
 const FIRST_DESCRIPTOR: usize = 3;
 
 /// Starts Claude Code.
@@ -82,12 +82,12 @@ impl AgentKind for ClaudeKind {
         let mut environment = home::environment_in(&home, launch, QUIET, &self.program);
         environment.insert("CLAUDE_CONFIG_DIR".to_owned(), home.clone().into());
         let endpoint = launch.endpoint(model);
-        // It replaces the operator's own, which is the provider's for every role.
+        // Replaces the operator's base URL, which would apply to every role.
         environment.extend(endpoint.map(|endpoint| (ENDPOINT.to_owned(), OsString::from(endpoint))));
         let variable = settings::effort_variable(effort);
         environment.extend(variable.map(|(name, value)| (name.to_owned(), OsString::from(value))));
         let providers = ProviderAccess::of_claude(&self.program, &mut environment).await;
-        // A placeholder, or a credential that no proxy holds.
+        // Each value is a placeholder, or a credential that no proxy holds.
         let credentials = take_credentials(&mut environment);
         let args = settings::args(&tools, model, effort, &launch.instructions, session);
         let process = ProcessSpec::new(&self.program.command, args, launch.directory(), environment);
@@ -105,12 +105,12 @@ impl AgentKind for ClaudeKind {
             self.program.login.as_deref(),
         );
         let process = with_credentials(process, &credentials, &launch.scratch)
-            .map_err(|error| StartFailure::no_program(format!("its credentials cannot be handed over: {error}")))?;
+            .map_err(|error| StartFailure::no_program(format!("cannot pass its credentials: {error}")))?;
         let (mut child, output) = Child::start(process, driven::MAX_LINE_BYTES)?;
         child.keep(confinement.placeholders);
         let mut driver = Driver::new(Program::new(&child, output), launch.offered.clone(), tools);
         if is_new {
-            driver.begins_session();
+            driver.mark_new_session();
         }
         driver.prepare().await.map_err(StartFailure::no_program)?;
         let driven = Driven::new(child, async move |channels| {
@@ -124,7 +124,7 @@ impl AgentKind for ClaudeKind {
     }
 }
 
-/// Speaks with a program that has begun already, to its end.
+/// Runs the conversation with a program that has already begun, to its end.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,
@@ -137,7 +137,7 @@ pub(crate) async fn converse(
     Ok(())
 }
 
-/// A credential, and the variable that names the open file that has it.
+/// A credential, and the variable with the descriptor of its open file.
 type Credential = (&'static str, OsString);
 
 /// Removes and returns the credentials that can be passed in another way.
@@ -149,8 +149,8 @@ fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
     taken.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Returns the program with its credentials in open files without a name. Every command that it runs could read a
-/// variable.
+/// Returns the program with its credentials in open, unlinked files. Every command that the program runs could read its
+/// variables.
 fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &Path) -> io::Result<ProcessSpec> {
     if credentials.is_empty() {
         return Ok(process);
@@ -181,7 +181,7 @@ fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &
     })
 }
 
-/// Whether it has a session of that id, from before the runner or the program was killed.
+/// Returns whether the program has a session with that id from an earlier process.
 fn has_session(home: &Path, id: &str) -> bool {
     let Ok(projects) = fs::read_dir(home.join("projects")) else {
         return false;
@@ -237,7 +237,7 @@ mod tests {
         }
         assert!(
             fs::read_dir(scratch.path()).unwrap().next().is_none(),
-            "the files have no names"
+            "the files are unlinked"
         );
     }
 

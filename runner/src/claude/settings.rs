@@ -1,4 +1,4 @@
-//! How Claude Code is started for a policy, as pure data.
+//! Start parameters of Claude Code for a policy, as pure data.
 
 use std::ffi::OsString;
 
@@ -7,15 +7,15 @@ use troupe_proto::common::v1::Sandbox;
 
 use crate::own_tools::{OwnTools, external, reads, writes};
 
-/// The name under which Claude Code has our tools.
+/// The name under which Claude Code lists the supervisor's tools.
 pub(super) const SERVER: &str = "troupe";
-/// The variable that turns thinking off, for the effort `none`.
+/// The variable that disables thinking, for the effort `none`.
 const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
-/// The efforts that its command line knows.
+/// The efforts that the command line accepts.
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-/// Its own tools that a thread may be offered. Claude Code's own agents are not offered, so that no agent exists outside
-/// of the tree.
+/// Claude Code's own tools that a thread may be offered. Claude Code's own agents are not offered, so that no agent
+/// exists outside of the tree.
 pub(super) const TOOLS: OwnTools = OwnTools(
     NativeTools::CLAUDE,
     &[
@@ -31,23 +31,24 @@ pub(super) const TOOLS: OwnTools = OwnTools(
     ],
 );
 
-/// The tools that a thread is offered.
+/// Returns the tools that a thread is offered.
 pub(super) fn tools(policy: &Policy, access: Sandbox) -> Vec<&'static str> {
     let offered = TOOLS.offered(policy, access);
     offered.iter().map(|own| own.name).collect()
 }
 
-/// The variable that an effort needs; `None`: none.
+/// Returns the variable that applies an effort. `None`: no variable is needed.
 pub(super) fn effort_variable(effort: &str) -> Option<(&'static str, &'static str)> {
     (effort == "none").then_some(NO_THINKING)
 }
 
-/// Whether it accepts an effort.
+/// Returns whether Claude Code applies an effort.
 pub(super) fn applies_effort(effort: &str) -> bool {
     effort.is_empty() || effort == "none" || EFFORTS.contains(&effort)
 }
 
-/// Returns the arguments of the command line. `session` is the flag for its session, with the session's id.
+/// Returns the arguments of the command line. `session` is the flag that begins or resumes a session, with the
+/// session's id.
 pub(super) fn args(
     tools: &[&str],
     model: Option<&str>,
@@ -64,10 +65,10 @@ pub(super) fn args(
         "stream-json",
         "--permission-prompt-tool",
         "stdio",
-        // A call that the hook does not allow is denied, even if the hook fails.
+        // The program denies every call that the hook does not allow, even if the hook fails.
         "--permission-mode",
         "dontAsk",
-        // Nothing of the user's or the project's settings, hooks, servers and commands.
+        // Ignores settings, hooks, servers and commands of the user and of the project.
         "--setting-sources",
         "",
         "--strict-mcp-config",
@@ -94,9 +95,9 @@ pub(super) fn args(
 pub(super) const QUIET: &[(&str, &str)] = &[
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_AUTOUPDATER", "1"),
-    // Ten tries take minutes, even where the credentials are wrong.
+    // The default of ten attempts takes minutes, even if the credentials are wrong.
     ("CLAUDE_CODE_MAX_RETRIES", "2"),
-    // A command in the background outlives its turn, and then the program.
+    // A background command would outlive its turn and then the program.
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
 ];
 
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn network_only_restriction_of_reader_is_a_gap() {
+    fn network_tools_withheld_from_reader_are_a_gap() {
         let everything = of_lists(&["*"], &[]);
         assert_eq!(
             TOOLS.withheld(&everything, Sandbox::ReadOnly),
@@ -136,7 +137,7 @@ mod tests {
         let reader = of_lists(&["read_file", "apply_patch"], &[]);
         assert!(
             TOOLS.withheld(&reader, Sandbox::ReadOnly).is_empty(),
-            "it has all that it may"
+            "it is offered every tool that its policy allows"
         );
     }
 

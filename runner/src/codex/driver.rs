@@ -26,15 +26,15 @@ use crate::{
     usage::Tokens,
 };
 
-/// The longest id of a thread, in bytes.
+/// Maximum length of the id of a thread, in bytes.
 const MAX_ID_BYTES: usize = 1024;
 
-/// How many calls without a result are remembered.
+/// Maximum number of stored calls without a result.
 const MAX_RAW_CALLS: usize = 256;
-/// How Codex begins the result of a call of a tool that it does not offer.
+/// The beginning of Codex's result for a call of a tool that it does not offer.
 const UNOFFERED: &str = "unsupported call: ";
 
-/// The parameters with which a thread is begun.
+/// The parameters for opening a thread.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) config: Map<String, Value>,
@@ -44,15 +44,15 @@ pub(super) struct Opening {
     pub(super) api_key: Option<Secret>,
     pub(super) effort: Option<String>,
     pub(super) directory: PathBuf,
-    /// `None`: the permissions in `config` apply.
+    /// Codex's name of the thread's sandbox. `None`: the permissions in `config` apply.
     pub(super) sandbox: Option<&'static str>,
-    /// The policy of each turn if something else confines Codex.
+    /// The sandbox policy of each turn, if another mechanism than Codex's sandbox confines Codex.
     pub(super) external_sandbox: Option<Value>,
     pub(super) instructions: String,
     pub(super) tools: Vec<ToolDescription>,
-    /// Whether it is to continue a conversation.
+    /// Whether the thread continues an earlier conversation.
     pub(super) had_turns: bool,
-    /// The file with the id of Codex's own thread, by which the thread is resumed.
+    /// The file with the id of Codex's own thread, which is needed to resume that thread.
     pub(super) record: PathBuf,
 }
 
@@ -77,25 +77,26 @@ impl Opening {
     }
 }
 
-/// Speaks with one Codex.
+/// The driver of one Codex process.
 pub(super) struct Driver {
     program: Program,
     hooks: HookServer,
     opening: Opening,
     /// Codex's own id of the thread.
     thread: Option<String>,
-    /// The tokens that the thread used before this program started. Codex continues that count.
+    /// The tokens that the thread used before this process started. Codex includes them in its counts.
     base: Tokens,
-    /// The id of the running turn, and its latest message.
+    /// The id of the running turn.
     turn: Option<String>,
+    /// The latest message of the running turn.
     last_message: String,
     /// Failures of the provider since it last answered.
     failures: u32,
-    /// Codex's log of a resumed thread, and how far it was read. Only a new thread has raw events.
+    /// Codex's log of a resumed thread, and how much of it was read. Codex reports raw events only for a new thread.
     rollout: Option<(PathBuf, u64)>,
     /// The names of the calls that have no result yet, by their ids.
     raw_calls: BTreeMap<String, String>,
-    /// Questions of the hook that wait for an answer.
+    /// Hook requests that wait for a decision.
     asked: BTreeMap<String, oneshot::Sender<Option<Value>>>,
     last_ask: u64,
 }
@@ -118,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Greets Codex and makes it trust the hook.
+    /// Initializes the connection and makes Codex trust the hook.
     ///
     /// # Errors
     ///
@@ -134,23 +135,24 @@ impl Driver {
             let login = json!({"type": "apiKey", "apiKey": key.expose()});
             flat(self.call("account/login/start", login).await).map_err(StartFailure::no_program)?;
         }
-        // Only Codex can compute the hash by which a hook is trusted, and only for a thread that has the hook.
+        // Only Codex can compute the hash by which it trusts a hook, and only for a thread that has the hook.
         let mut probe = self.opening.params();
         probe.insert("ephemeral".to_owned(), true.into());
         let probe = flat(self.call("thread/start", probe.into()).await).map_err(StartFailure::no_program)?;
-        let probe = thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex named no thread"))?;
+        let probe =
+            thread_id(&probe).ok_or_else(|| StartFailure::no_program("Codex did not return the id of a thread"))?;
         let hook = self
-            .hook_of(&probe)
+            .find_hook(&probe)
             .await
-            .map_err(|why| StartFailure::not_enforceable(format!("Codex cannot be held to its tools: {why}")))?;
+            .map_err(|why| StartFailure::not_enforceable(format!("cannot restrict the tools of Codex: {why}")))?;
         let text = |key: &str| hook[key].as_str().unwrap_or_default().to_owned();
         let config = std::mem::take(&mut self.opening.config);
-        self.opening.config = settings::trusting(config, &text("key"), &text("currentHash"));
+        self.opening.config = settings::with_trusted_hook(config, &text("key"), &text("currentHash"));
         Ok(())
     }
 
     /// Returns the hook of a thread.
-    async fn hook_of(&mut self, thread: &str) -> Result<Value, String> {
+    async fn find_hook(&mut self, thread: &str) -> Result<Value, String> {
         let listed = flat(self.call("hooks/list", json!({"threadId": thread})).await)?;
         let hooks = listed["data"].as_array().into_iter().flatten();
         let ours = hooks.flat_map(|entry| entry["hooks"].as_array().into_iter().flatten());
@@ -280,22 +282,22 @@ impl Driver {
             Some(thread) => thread,
             None => {
                 let mut params = self.opening.params();
-                // Raw events show calls of tools that are not offered.
+                // Raw events include calls of tools that are not offered.
                 params.insert("experimentalRawEvents".to_owned(), true.into());
                 params.insert("dynamicTools".to_owned(), settings::tools(&self.opening.tools));
                 match self.call("thread/start", params.into()).await? {
                     Ok(answer) => match thread_id(&answer) {
                         Some(thread) => thread,
-                        None => return Ok(Err("Codex named no thread".to_owned())),
+                        None => return Ok(Err("Codex did not return the id of a thread".to_owned())),
                     },
                     Err(why) => return Ok(Err(why)),
                 }
             }
         };
-        match self.hook_of(&thread).await {
+        match self.find_hook(&thread).await {
             Ok(hook) if hook["trustStatus"] == "trusted" && hook["enabled"] == true => {}
             Ok(hook) => return Ok(Err(format!("Codex does not trust the hook: {}", hook["trustStatus"]))),
-            Err(why) => return Ok(Err(format!("Codex cannot be held to its tools: {why}"))),
+            Err(why) => return Ok(Err(format!("cannot restrict the tools of Codex: {why}"))),
         }
         Ok(Ok((thread, total)))
     }
@@ -306,7 +308,7 @@ impl Driver {
         record["thread"].is_string().then_some(record)
     }
 
-    /// Stores the thread's id and the numbers of Codex's token count so far, for later attempts.
+    /// Stores the thread's id and Codex's token count so far, for later attempts.
     fn record(&self, total: Tokens) {
         let record = json!({"thread": self.thread, "total": events::count(total)});
         if let Err(error) = home::replace(&self.opening.record, &record.to_string()) {
@@ -350,16 +352,16 @@ impl Driver {
             .send(&json!({"id": id, "result": {"contentItems": content, "success": answer.is_ok()}}));
     }
 
-    // === what Codex says ===
+    // === messages of Codex ===
 
     async fn handle_message(&mut self, incoming: &Value, channels: &DriverChannels) {
         let Some(method) = incoming["method"].as_str() else {
-            // The answer to a call without a waiting caller.
+            // The answer to a request whose caller no longer waits.
             return;
         };
         let params = &incoming["params"];
         match (method, incoming["id"].as_u64()) {
-            ("item/tool/call", Some(id)) => self.called(id, params, channels).await,
+            ("item/tool/call", Some(id)) => self.handle_tool_call(id, params, channels).await,
             (method, Some(id)) => {
                 debug!(method, "Codex sent an unsupported request");
                 let error = json!({"code": -32601, "message": "not supported"});
@@ -382,7 +384,7 @@ impl Driver {
                     channels.emit(event).await;
                 }
             }
-            ("rawResponseItem/completed", None) => self.raw_item(&params["item"], channels).await,
+            ("rawResponseItem/completed", None) => self.handle_raw_item(&params["item"], channels).await,
             ("turn/plan/updated", None) => channels.emit(AgentEvent::plan(&params["plan"], "step")).await,
             ("thread/tokenUsage/updated", None) => {
                 self.read_rollout(channels).await;
@@ -394,14 +396,14 @@ impl Driver {
                 self.failures += 1;
                 channels.emit(events::retry(&params["error"], self.failures)).await;
             }
-            ("turn/completed", None) => self.turn_over(&params["turn"], channels).await,
+            ("turn/completed", None) => self.handle_turn_end(&params["turn"], channels).await,
             _ => {}
         }
     }
 
-    /// Handles a conversation item in the form that the model and Codex exchange. Calls of tools that are not offered
-    /// appear only here.
-    async fn raw_item(&mut self, item: &Value, channels: &DriverChannels) {
+    /// Handles a conversation item in the form in which Codex exchanges it with the model. Calls of tools that are not
+    /// offered appear only in this form.
+    async fn handle_raw_item(&mut self, item: &Value, channels: &DriverChannels) {
         let Some(id) = item["call_id"].as_str().filter(|id| id.len() <= MAX_ID_BYTES) else {
             return;
         };
@@ -425,7 +427,7 @@ impl Driver {
         }
     }
 
-    async fn called(&self, id: u64, params: &Value, channels: &DriverChannels) {
+    async fn handle_tool_call(&self, id: u64, params: &Value, channels: &DriverChannels) {
         let name = params["tool"].as_str().unwrap_or_default();
         if params["namespace"] != settings::NAMESPACE || !self.opening.tools.iter().any(|tool| tool.name == name) {
             self.answer_tool(&id.to_string(), &Err(ToolFailure::unsupported(name)));
@@ -450,12 +452,12 @@ impl Driver {
         let lines = text.split(|&byte| byte == b'\n');
         for line in lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok()) {
             if line["type"] == "response_item" {
-                self.raw_item(&line["payload"], channels).await;
+                self.handle_raw_item(&line["payload"], channels).await;
             }
         }
     }
 
-    async fn turn_over(&mut self, turn: &Value, channels: &DriverChannels) {
+    async fn handle_turn_end(&mut self, turn: &Value, channels: &DriverChannels) {
         if turn["id"].as_str() != self.turn.as_deref() {
             return;
         }
@@ -480,7 +482,7 @@ impl Driver {
     /// Handles a hook request. The supervisor decides about its own tools when they are called.
     async fn handle_permission_request(&mut self, call: HookCall, channels: &DriverChannels) {
         let tool = call.input["tool_name"].as_str().unwrap_or_default();
-        // Codex joins namespace and name without anything between them.
+        // Codex concatenates namespace and name without a separator.
         let own = tool.strip_prefix(settings::NAMESPACE);
         if own.is_some_and(|name| self.opening.tools.iter().any(|offered| offered.name == name)) {
             let _ = call.answer.send(None);
@@ -494,7 +496,7 @@ impl Driver {
         let id = self.last_ask.to_string();
         let arguments = call.input["tool_input"].clone();
         let written = match tool {
-            "apply_patch" => written_by_patch(&arguments, &self.opening.directory),
+            "apply_patch" => files_of_patch(&arguments, &self.opening.directory),
             _ => Vec::new(),
         };
         let asked = AskedTool {
@@ -534,8 +536,8 @@ fn user_input(text: &str, inputs: &[Input]) -> Value {
     text.into_iter().chain(images).collect()
 }
 
-/// The files that a patch names.
-fn written_by_patch(arguments: &Value, directory: &Path) -> Vec<String> {
+/// Returns the files that a patch writes.
+fn files_of_patch(arguments: &Value, directory: &Path) -> Vec<String> {
     let patch = arguments["command"].as_str().unwrap_or_default();
     let heads = [
         "*** Add File: ",

@@ -1,4 +1,4 @@
-//! Codex's report of a turn, as events of an agent.
+//! Converts Codex's report of a turn to events of an agent.
 
 use serde_json::{Map, Value, json};
 
@@ -70,7 +70,7 @@ pub(super) fn ended(item: &Value) -> Vec<AgentEvent> {
     }
 }
 
-/// The command itself, without the shell that runs it.
+/// Returns the command itself, without the shell that runs it.
 fn command(line: &str) -> &str {
     let shell = [" -lc ", " -c "].iter().find_map(|flag| line.split_once(flag));
     let inner = shell.map_or(line, |(_, command)| command);
@@ -125,7 +125,7 @@ pub(super) fn refusal(error: &Value) -> String {
     error["message"].as_str().unwrap_or("Codex refuses").to_owned()
 }
 
-/// The activity that shows a failure of the provider after which Codex tries again.
+/// Returns the activity that displays a failure of the provider after which Codex tries again.
 pub(super) fn retry(error: &Value, attempt: u32) -> AgentEvent {
     let infos = error["codexErrorInfo"].as_object().into_iter().flat_map(Map::values);
     let status = infos.filter_map(|info| info["httpStatusCode"].as_u64()).next();
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             (tokens.input, tokens.cached_input, tokens.output),
             (100, 0, 0),
-            "of a thread that was resumed"
+            "the usage after a thread was resumed"
         );
         assert!(matches!(
             spent(&json!({}), Tokens::default()),

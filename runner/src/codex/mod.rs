@@ -38,13 +38,13 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "codex";
-/// Its name for people.
+/// The program's display name.
 const NAME: &str = "Codex";
-/// Where it looks for a login, in its home.
+/// The file in its home where Codex looks for a login.
 const LOGIN: &str = "auth.json";
-/// Settings in its home that start programs. Only an agent can have written them there.
+/// Settings in Codex's home that start programs. Only an agent can have written them there.
 const SWEPT: &[&str] = &["config.toml", "hooks.json", "hooks", "rules", "plugins"];
-/// Limits for listing its models.
+/// Limits for listing Codex's models.
 const CATALOG: Limits = Limits {
     time: Duration::from_secs(20),
     output: 8 * 1024 * 1024,
@@ -55,7 +55,7 @@ pub(crate) struct CodexKind {
     program: AgentProgram,
     /// The command of the hook; see [`hook::command`].
     hook: Vec<OsString>,
-    /// Its catalogue of models, read once.
+    /// Codex's catalog of models, read once.
     catalog: OnceCell<Value>,
 }
 
@@ -176,13 +176,13 @@ impl AgentKind for CodexKind {
 }
 
 impl CodexKind {
-    /// Listens for the hook, at a path where no sandbox lets an agent write.
+    /// Listens for requests of the hook, at a path where no sandbox lets an agent write.
     fn prepare_hook(&self, state: &Path) -> io::Result<(HookServer, String)> {
         let socket = state.join("hook");
         let command = hook::command(&self.hook, &socket)
             .filter(|_| !self.hook.is_empty())
-            .ok_or_else(|| io::Error::other("no command asks the runner"))?;
-        // That of an earlier attempt.
+            .ok_or_else(|| io::Error::other("no hook command is configured"))?;
+        // Removes the socket of an earlier attempt.
         home::remove_file(&socket)?;
         let server = HookServer::bind(&socket).map_err(|error| {
             io::Error::other(format!("{error} at {}; a shorter --state may help", socket.display()))
@@ -197,7 +197,7 @@ impl CodexKind {
         environment: &Environment,
     ) -> Result<PathBuf, StartFailure> {
         let not_enforceable =
-            |why: String| StartFailure::not_enforceable(format!("patches cannot be kept from it: {why}"));
+            |why: String| StartFailure::not_enforceable(format!("cannot disable its patch tool: {why}"));
         let catalog = self.catalog.get_or_try_init(|| self.read_catalog(scratch, environment));
         let catalog = catalog.await.map_err(not_enforceable)?;
         let path = scratch.join("models.json");
@@ -237,7 +237,7 @@ pub(crate) async fn converse(
         directory,
         sandbox: Some(settings::sandbox(Sandbox::ReadOnly)),
         tools: offered,
-        // There is no such directory.
+        // The directory does not exist, so nothing is stored.
         record: "/dev/null/thread.json".into(),
         ..Opening::default()
     };

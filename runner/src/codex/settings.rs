@@ -1,4 +1,4 @@
-//! Start parameters of a Codex thread, as pure data: its policy in Codex's own format.
+//! Start parameters of a Codex thread for a policy, as pure data.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ use crate::{
     tools::schema,
 };
 
-/// The name under which Codex has our tools.
+/// The name under which Codex lists the supervisor's tools.
 pub(super) const NAMESPACE: &str = "troupe";
-/// The name of the permissions in PLANNING mode.
+/// The name of Codex's permission profile for PLANNING mode.
 const PLANNING: &str = "troupe-planning";
-/// The efforts that Codex knows. Any other effort is left to the model's default.
+/// The efforts that Codex accepts. For other efforts the model's default applies.
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// Returns Codex's name of the sandbox. It confines commands and patches by means of the operating system, without
-/// network if the thread may not write.
+/// Returns Codex's name of the sandbox. The sandbox confines commands and patches with mechanisms of the operating
+/// system. They have no network if the thread may not write.
 pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     match sandbox {
         Sandbox::ReadOnly | Sandbox::Unspecified => "read-only",
@@ -32,13 +32,13 @@ pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     }
 }
 
-/// Returns the effort to request. `None`: the model's own.
+/// Returns the effort to request. `None`: the model's default applies.
 pub(super) fn effort(effort: &str) -> Option<&str> {
     EFFORTS.contains(&effort).then_some(effort)
 }
 
-/// Returns the runner's reading tools that a thread is offered. Codex itself reads with its shell, which may run
-/// anything.
+/// Returns the runner's tools for reading that a thread is offered if its policy denies the shell. With a shell, Codex
+/// reads files by commands.
 pub(super) fn reading_tools(policy: &Policy) -> Vec<ToolDescription> {
     if allows(policy, "exec_command") {
         return Vec::new();
@@ -47,10 +47,10 @@ pub(super) fn reading_tools(policy: &Policy) -> Vec<ToolDescription> {
     let tools = [WorkspaceTool::ReadFile, WorkspaceTool::ListFiles]
         .into_iter()
         .filter(may);
-    tools.map(described).collect()
+    tools.map(describe_tool).collect()
 }
 
-fn described(tool: WorkspaceTool) -> ToolDescription {
+fn describe_tool(tool: WorkspaceTool) -> ToolDescription {
     let (description, path, required) = match tool {
         WorkspaceTool::ReadFile => ("Reads a file of the workspace.", "The file's path.", json!(["path"])),
         _ => (
@@ -77,8 +77,8 @@ pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
     access == Sandbox::ReadOnly || !allows(policy, "apply_patch")
 }
 
-/// Returns the settings of a thread: the operator's, overridden by the settings that its policy needs. Denied tools are not
-/// offered. Codex's own agents are never offered, so that no agent exists outside of the tree.
+/// Returns the settings of a thread: the operator's, overridden by the settings that its policy needs. Denied tools are
+/// not offered. Codex's own agents are never offered, so that no agent exists outside of the tree.
 pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, hook: &str) -> Map<String, Value> {
     let mut config = program.settings.clone();
     let has_network = access != Sandbox::ReadOnly;
@@ -90,7 +90,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         &mut config,
         "features",
         json!({
-            // If enabled, Codex waits for a network without a limit.
+            // If enabled, Codex would wait for a network connection without a time limit.
             "unbounded_connection_retries": false,
             "shell_tool": allows(policy, "exec_command"),
             "view_image": allows(policy, "view_image"),
@@ -107,7 +107,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
             "experimental_request_user_input": {"enabled": false},
         }),
     );
-    // Credentials are for Codex, not for the commands that it runs.
+    // Credentials are only for Codex, not for the commands that it runs.
     let secret: Vec<&String> = program.inherit.iter().chain(program.environment.keys()).collect();
     merge(
         &mut config,
@@ -115,7 +115,7 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
         json!({"inherit": "all", "ignore_default_excludes": false, "exclude": secret}),
     );
     config.insert("allow_login_shell".to_owned(), false.into());
-    // It contains the state directories of other threads.
+    // `/tmp` may contain the state directories of other threads.
     merge(
         &mut config,
         "sandbox_workspace_write",
@@ -131,13 +131,13 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
     config
 }
 
-/// The setting that keeps a login with a key in Codex's memory only.
+/// The setting that keeps the login with a key in Codex's memory only.
 pub(super) const UNSTORED_LOGIN: &str = "cli_auth_credentials_store=\"ephemeral\"";
-/// The variable by which other programs know the address of OpenAI's API. Codex itself only has a setting for it.
+/// The variable in which other programs expect the base URL of OpenAI's API. Codex itself only has a setting for it.
 pub(super) const BASE_URL: &str = "OPENAI_BASE_URL";
 
-/// Sends requests with a key of the environment to the address that the environment names. A login, and a provider of the
-/// operator's, have addresses of their own.
+/// Applies the base URL of the environment to requests with a key of the environment. A login or an operator's provider
+/// has its own address.
 pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgram, base_url: Option<&str>) {
     let has_own = program.login.is_some() || program.provider.is_some() || config.contains_key("model_provider");
     if let Some(base_url) = base_url.filter(|url| !url.is_empty() && !has_own) {
@@ -147,8 +147,8 @@ pub(super) fn use_base_url(config: &mut Map<String, Value>, program: &AgentProgr
     }
 }
 
-/// Lets commands write to the paths that Codex's confinement allows: the directories of git that a commit needs, which
-/// Codex's own sandbox would protect entirely, and the private `/tmp`.
+/// Lets commands write to the paths that Codex's confinement permits: the directories of git that a commit needs, which
+/// Codex's own sandbox would protect completely, and the private `/tmp`.
 pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) {
     if confinement.means() != Means::Bubblewrap {
         return;
@@ -158,8 +158,8 @@ pub(super) fn widen(config: &mut Map<String, Value>, confinement: &Confinement) 
     merge(config, "sandbox_workspace_write", own);
 }
 
-/// Returns the sandbox policy of a program that Landlock confines. Codex's own sandbox would need namespaces; of it, only the
-/// network of commands is still restricted.
+/// Returns the sandbox policy of a program that Landlock confines. Codex's own sandbox would need namespaces, so this
+/// policy only restricts the network of commands.
 pub(super) fn external_sandbox(config: &Map<String, Value>, access: Sandbox) -> Option<Value> {
     let network = match access {
         Sandbox::FullAccess => return None,
@@ -172,7 +172,7 @@ pub(super) fn external_sandbox(config: &Map<String, Value>, access: Sandbox) -> 
     Some(json!({"type": "externalSandbox", "networkAccess": network}))
 }
 
-/// Permits commands and patches to write in the docs directory only. These permissions replace Codex's sandbox setting.
+/// Lets commands and patches write in the docs directory only. These permissions replace Codex's sandbox setting.
 pub(super) fn permit_docs(config: &mut Map<String, Value>, docs: &Path) {
     config.remove("sandbox_workspace_write");
     config.insert("default_permissions".to_owned(), PLANNING.into());
@@ -180,8 +180,8 @@ pub(super) fn permit_docs(config: &mut Map<String, Value>, docs: &Path) {
     merge(config, "permissions", json!({PLANNING: {"filesystem": files}}));
 }
 
-/// Returns the setting by which Codex ignores the settings, hooks and rules of a project. Without it, Codex trusts each
-/// project in which it may write.
+/// Returns the setting that makes Codex ignore the settings, hooks and rules of a project. Without it, Codex trusts
+/// each project in which it may write.
 pub(super) fn distrust(directory: &Path) -> String {
     let untrusted = project::levels(directory)
         .into_iter()
@@ -189,8 +189,8 @@ pub(super) fn distrust(directory: &Path) -> String {
     format!("projects={{{}}}", untrusted.collect::<Vec<_>>().join(","))
 }
 
-/// Redirects the thread's provider to another address. Returns whether it did: only the operator's providers can be
-/// redirected, because the addresses of Codex's built-in providers are fixed.
+/// Redirects the thread's provider to another address. Returns whether it did: only a provider in the operator's
+/// settings is redirected.
 pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, endpoint: &str) -> bool {
     let provider = provider.or_else(|| config.get("model_provider")?.as_str());
     let Some(provider) = provider.map(str::to_owned) else {
@@ -208,8 +208,8 @@ pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, 
     }
 }
 
-/// Returns the same settings with the statement that the hook is trusted. Without it, Codex silently ignores the hook.
-pub(super) fn trusting(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
+/// Returns the settings with an entry that trusts the hook. Without it, Codex silently ignores the hook.
+pub(super) fn with_trusted_hook(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
     merge(
         &mut config,
         "hooks",
@@ -242,7 +242,7 @@ pub(super) fn tools(offered: &[ToolDescription]) -> Value {
     }])
 }
 
-/// A catalogue of models, none of which is offered patches.
+/// Returns a catalog of models without the patch tool.
 pub(super) fn without_patches(mut catalog: Value) -> Value {
     let models = catalog.get_mut("models").and_then(Value::as_array_mut);
     for model in models.into_iter().flatten() {
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(
             denied["agents"],
             json!({"enabled": false}),
-            "whatever the operator says"
+            "the operator's setting is overridden"
         );
         assert_eq!(denied["model_providers"], json!({"p": {}}));
 
@@ -312,7 +312,7 @@ mod tests {
     fn reading_tools_replace_denied_shell() {
         let names =
             |policy: &Policy| -> Vec<String> { reading_tools(policy).into_iter().map(|tool| tool.name).collect() };
-        assert!(names(&of_lists(&[], &[])).is_empty(), "the shell reads");
+        assert!(names(&of_lists(&[], &[])).is_empty(), "Codex reads with its shell");
         assert_eq!(names(&of_lists(&[], &["exec_command"])), ["read_file", "list_files"]);
         assert_eq!(
             names(&of_lists(&[], &["exec_command", "list_dir", "list_files"])),
@@ -359,7 +359,7 @@ mod tests {
             login: Some("/home/me/.codex/auth.json".into()),
             ..AgentProgram::codex()
         };
-        assert_eq!(with(&by_login), None, "a login is for its own host");
+        assert_eq!(with(&by_login), None, "a login is only valid for its own host");
         let by_provider = AgentProgram {
             provider: Some("mine".to_owned()),
             ..AgentProgram::codex()
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn hook_config_includes_trusted_hash() {
-        let config = trusting(
+        let config = with_trusted_hook(
             config(&AgentProgram::codex(), &of_lists(&[], &[]), Sandbox::ReadOnly, "h"),
             "k",
             "sha256:1",

@@ -1,13 +1,14 @@
 //! A launcher starts the programs of a runner in another container, under another user id. Programs then share neither
 //! files nor processes with the runner and its credential.
 //!
-//! The runner starts [`run`] in place of a program. That process sends an order to the launcher's socket, with its own
-//! standard input, output and error. The launcher starts the program with them. Afterwards the connection carries signals in
-//! one direction, and the program's end in the other. When the connection closes, the launcher kills the program. The runner
-//! keeps another connection, without an order: until it closes, the launcher does not end.
+//! The runner starts [`run`] instead of a program. That process sends an order to the launcher's socket, with its own
+//! standard input, output and error. The launcher starts the program with them. After that, the connection transfers
+//! signals in one direction and the program's exit in the other. When the connection closes, the launcher kills the
+//! program. The runner keeps another connection without an order. The launcher does not end before that connection
+//! closes.
 //!
-//! A launcher refuses callers of its own user: they are agents, which could otherwise start a program without their own
-//! restrictions. The directories of threads are shared through a group.
+//! A launcher rejects callers with its own user id. Such callers are agents, which could otherwise start a program
+//! without their own restrictions. The runner and its programs share the directories of threads through a group.
 
 mod order;
 mod server;
@@ -32,9 +33,10 @@ use tracing::warn;
 pub use self::{server::serve, stand_in::run};
 pub use crate::allowed_paths::AllowedPaths;
 
-/// The runner and its programs have different users in one group. New files are accessible to this group only.
+/// The umask of the runner and its programs, which have different users in one group. Only this group can access new
+/// files.
 const SHARED_WITH_GROUP: Mode = Mode::from_raw_mode(0o007);
-/// How long a runner waits for its launcher, which starts at the same time.
+/// Maximum time that a runner waits for its launcher, which starts at the same time.
 const STARTS_WITHIN: Duration = Duration::from_mins(1);
 /// Time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -42,15 +44,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The launcher that starts the programs of this process.
 #[derive(Debug)]
 struct Launcher {
-    /// The command line program, which stands in for the programs.
+    /// The command line program, which represents each program at the runner.
     troupe: OsString,
     socket: PathBuf,
 }
 
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
-/// Lets the launcher at that socket start all programs of this process from now on. `troupe` is the command line program.
-/// Waits until the launcher answers.
+/// Lets the launcher at that socket start all further programs of this process. `troupe` is the path of the command
+/// line program. Waits until the launcher answers.
 ///
 /// # Errors
 ///
@@ -58,7 +60,7 @@ static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 pub async fn start_programs_at(socket: &Path, troupe: OsString) -> io::Result<()> {
     let connection = connect(socket, STARTS_WITHIN).await?;
     share_files();
-    // The first launcher stays.
+    // The launcher cannot be replaced.
     let _ = LAUNCHER.set(Launcher {
         troupe,
         socket: socket.to_owned(),
@@ -67,10 +69,11 @@ pub async fn start_programs_at(socket: &Path, troupe: OsString) -> io::Result<()
     Ok(())
 }
 
-/// Keeps the launcher from ending before this process does. The container of a launcher that ended starts another one.
+/// Keeps a connection open so that the launcher does not end before this process. If a launcher has ended, its
+/// container starts another one.
 async fn stay_connected(mut connection: UnixStream, socket: PathBuf) {
     loop {
-        // The launcher sends nothing.
+        // The launcher sends nothing. The read ends with the connection.
         let _ = connection.read_u8().await;
         warn!(socket = %socket.display(), "the launcher ended, and its programs with it");
         match connect(&socket, STARTS_WITHIN).await {
@@ -95,7 +98,7 @@ pub(crate) fn secret_file_mode() -> u32 {
     if is_used() { 0o660 } else { 0o600 }
 }
 
-/// Returns the program to start in place of another one, with its arguments, and the paths that Landlock permits it.
+/// Returns the program to start instead of another one, with its arguments and the paths that Landlock permits to it.
 pub(crate) fn stand_in(
     program: PathBuf,
     args: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! What a launcher receives and answers. Both ends have the same release.
+//! The messages between a launcher and its callers. Both have the same release.
 
 use std::{
     ffi::OsString,
@@ -23,31 +23,32 @@ const MAX_ORDER_BYTES: usize = 16 * 1024 * 1024;
 /// The number of a program's standard streams.
 const STREAMS: usize = 3;
 
-/// Other programs do not inherit the streams.
+/// Prevents other programs from inheriting the streams.
 #[cfg(target_os = "linux")]
 const CLOSED_IN_PROGRAMS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
-/// Launchers are for containers, which run Linux.
+/// Other systems have no such flag. Launchers are for containers, which run Linux.
 #[cfg(not(target_os = "linux"))]
 const CLOSED_IN_PROGRAMS: RecvFlags = RecvFlags::empty();
 
-/// A program to start. The strings of the operating system are kept as they are. An unknown field is an error, because
-/// a restriction of another release must not be ignored.
+/// A program to start. Strings of the operating system are kept unchanged. An unknown field is an error, because a
+/// restriction of another release must not be ignored.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Order {
     pub(super) command: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) directory: OsString,
-    /// The whole environment.
+    /// The complete environment of the program.
     pub(super) environment: Vec<(OsString, OsString)>,
     /// The paths that Landlock permits. `None`: no restriction.
     pub(super) allowed: Option<AllowedPaths>,
 }
 
-/// How an order ended.
+/// The result of an order.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum End {
-    /// The program ended with this exit status. For a signal it is 128 plus the signal's number, as in shells.
+    /// The program ended with this exit status. If a signal ended it, the status is 128 plus the signal's number, as in
+    /// shells.
     Exited(u8),
     /// The kernel killed the program, because its container has used all of its memory.
     OutOfMemory,

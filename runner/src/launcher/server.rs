@@ -22,11 +22,11 @@ use super::{
 };
 use crate::{allowed_paths, group::Group};
 
-/// Time for a caller to send its order.
+/// Time limit for a caller to send its order.
 const ORDERED_WITHIN: Duration = Duration::from_secs(10);
 /// The exit status of a program that received SIGKILL.
 const KILLED: u8 = 128 + 9;
-/// The files with the counters of a container's control group, of both versions.
+/// The files with the memory counters of a container's control group, of cgroup versions 2 and 1.
 const OUT_OF_MEMORY_COUNTERS: [&str; 2] = [
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -34,8 +34,9 @@ const OUT_OF_MEMORY_COUNTERS: [&str; 2] = [
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the programs that are ordered at a socket. Replaces a socket that an earlier launcher left. After `shutdown` it
-/// continues until its runner has ended, because a container receives the signal at the same time as that of the runner.
+/// Starts the programs that runners order at a socket. Replaces the socket of an earlier launcher. After `shutdown`,
+/// the launcher continues until its runner has ended, because a container and its runner's container receive the signal
+/// at the same time.
 ///
 /// # Errors
 ///
@@ -64,10 +65,10 @@ async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match stream.peer_cred() {
-                // Not counted: agents cannot keep the launcher from ending.
+                // These connections are not tracked, so agents cannot prevent the launcher from ending.
                 Ok(caller) if caller.uid() == own_user() => drop(tokio::spawn(report(refuse(stream)))),
                 Ok(_) => drop(orders.spawn(report(serve_order(stream)))),
-                Err(error) => warn!(%error, "a caller is not known"),
+                Err(error) => warn!(%error, "the user of a caller is not known"),
             },
             Err(error) => {
                 warn!(%error, "a connection was not accepted");
@@ -79,7 +80,7 @@ async fn accept(listener: &UnixListener, orders: &TaskTracker) -> Infallible {
 
 async fn report(served: impl Future<Output = io::Result<()>>) {
     if let Err(error) = served.await {
-        warn!(%error, "an order was not carried out");
+        warn!(%error, "an order failed");
     }
 }
 
@@ -92,7 +93,7 @@ async fn refuse(stream: UnixStream) -> io::Result<()> {
         return Ok(());
     };
     let user = own_user();
-    warn!(user, program = %order.command.display(), "a caller with the user of the programs was refused");
+    warn!(user, program = %order.command.display(), "rejected a caller with the user id of the programs");
     let why = format!("the launcher and its programs have the user id {user}; a runner needs another one");
     answer(&mut stream, &End::NotStarted(why)).await
 }
@@ -104,7 +105,7 @@ async fn serve_order(stream: UnixStream) -> io::Result<()> {
     let name = order.command.clone();
     let kills_before = out_of_memory_kills();
     let end = match start(order, streams) {
-        Ok((child, group)) => match attend(child, &group, &mut stream).await? {
+        Ok((child, group)) => match supervise(child, &group, &mut stream).await? {
             KILLED if out_of_memory_kills() > kills_before => End::OutOfMemory,
             status => End::Exited(status),
         },
@@ -131,12 +132,12 @@ async fn receive(stream: UnixStream) -> io::Result<Option<(UnixStream, Order, [O
     }
 }
 
-/// Waits for the first byte, or for the end of the connection. A runner keeps a connection without an order for as long as it
-/// runs.
+/// Waits for the first byte, or for the end of the connection. A runner keeps one connection without an order open as
+/// long as it runs.
 async fn await_first_byte(stream: &UnixStream) -> io::Result<()> {
     loop {
         stream.readable().await?;
-        // The stream may only seem to be readable.
+        // Readiness may be spurious.
         let looked = stream.try_io(Interest::READABLE, || Ok(recv(stream, &mut [0; 1], RecvFlags::PEEK)?));
         match looked {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -166,7 +167,7 @@ fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Chi
     Ok((child, group))
 }
 
-/// Returns how many processes of this container were killed because it had used all of its memory.
+/// Returns the number of processes of this container that were killed because it had used all of its memory.
 fn out_of_memory_kills() -> u64 {
     let counters = OUT_OF_MEMORY_COUNTERS
         .iter()
@@ -178,8 +179,8 @@ fn out_of_memory_kills() -> u64 {
     kills.unwrap_or_default()
 }
 
-/// Passes signals on until the program has ended, and kills its whole group then. Returns its exit status.
-async fn attend(mut child: Child, group: &Group, stream: &mut UnixStream) -> io::Result<u8> {
+/// Forwards signals until the program has ended, and then kills its whole group. Returns its exit status.
+async fn supervise(mut child: Child, group: &Group, stream: &mut UnixStream) -> io::Result<u8> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status,
@@ -189,7 +190,7 @@ async fn attend(mut child: Child, group: &Group, stream: &mut UnixStream) -> io:
                         group.signal(signal);
                     }
                 }
-                // The process that stands in for the program was killed.
+                // The process that represents the program at the runner was killed.
                 Err(_) => {
                     group.signal(Signal::KILL);
                     break child.wait().await;

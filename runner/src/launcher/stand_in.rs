@@ -1,5 +1,5 @@
-//! The process that stands in for a program at the runner: it has the program's streams, receives its signals, and ends as
-//! the program does.
+//! The process that represents a program at the runner: it has the program's streams, receives its signals, and ends
+//! with its exit status.
 
 use std::{
     env,
@@ -26,13 +26,13 @@ use super::{
 };
 use crate::allowed_paths::AllowedPaths;
 
-/// How long a launcher may be away, for example because its container restarts.
+/// Maximum time that a launcher may be unreachable, for example because its container restarts.
 const RETURNS_WITHIN: Duration = Duration::from_secs(10);
-/// The signals that are passed on. No process can pass on SIGKILL: its end closes the connection instead.
+/// The signals that are forwarded. SIGKILL cannot be forwarded, but it closes the connection.
 const PASSED_ON: [SignalKind; 3] = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
 
-/// Has the launcher at the socket start a program with the environment, directory and standard streams of this process.
-/// Returns the exit status of the program.
+/// Lets the launcher at the socket start a program with the environment, directory and standard streams of this
+/// process. Returns the exit status of the program.
 ///
 /// # Errors
 ///
@@ -50,13 +50,13 @@ pub async fn run(
         environment: env::vars_os().collect(),
         allowed,
     };
-    // Before the order, so that no signal is missed.
+    // Installed before the order is sent, so that no signal is missed.
     let [interrupt, terminate, hang_up] = PASSED_ON.map(signal);
     let (mut interrupt, mut terminate, mut hang_up) = (interrupt?, terminate?, hang_up?);
     let stream = connect(socket, RETURNS_WITHIN).await?.into_std()?;
     stream.set_nonblocking(false)?;
     order::send(&stream, &order, &[stdin().as_fd(), stdout().as_fd(), stderr().as_fd()])?;
-    // The program alone decides when its streams close.
+    // Releases the standard streams, so that they close when the program closes them.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
@@ -64,7 +64,7 @@ pub async fn run(
     let (mut answers, mut signals) = UnixStream::from_std(stream)?.into_split();
     let mut answer = Vec::new();
     let reading = answers.read_to_end(&mut answer);
-    let orphaned = parent_ends();
+    let orphaned = wait_for_parent_end();
     tokio::pin!(reading, orphaned);
     loop {
         let kind = tokio::select! {
@@ -72,7 +72,7 @@ pub async fn run(
                 read?;
                 break;
             }
-            // The connection closes, and the launcher kills the program.
+            // When this process ends, the connection closes and the launcher kills the program.
             ended = &mut orphaned => {
                 ended?;
                 return Err(io::Error::other("the runner ended"));
@@ -95,16 +95,16 @@ pub async fn run(
     }
 }
 
-/// Returns when the process that started this one has ended.
+/// Waits until the process that started this one has ended.
 #[cfg(target_os = "linux")]
-async fn parent_ends() -> io::Result<()> {
+async fn wait_for_parent_end() -> io::Result<()> {
     use rustix::{
         event::{PollFd, PollFlags, poll},
         process::{PidfdFlags, getppid, pidfd_open},
     };
     use tokio::sync::oneshot;
 
-    // No parent: it is in another container.
+    // The parent is in another container, and cannot be observed.
     let Some(parent) = getppid() else {
         return pending().await;
     };
@@ -118,8 +118,8 @@ async fn parent_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// Launchers are for containers, which run Linux.
+/// Never completes. Launchers are for containers, which run Linux.
 #[cfg(not(target_os = "linux"))]
-async fn parent_ends() -> io::Result<()> {
+async fn wait_for_parent_end() -> io::Result<()> {
     pending().await
 }

@@ -1,4 +1,4 @@
-//! The calls to the API server of Kubernetes.
+//! Calls of the Kubernetes API server.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// Time limit of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a call did not succeed.
+/// The reason why a call did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The server was not reached, or its response is not usable.
@@ -44,14 +44,14 @@ pub enum ApiError {
         /// The server's explanation.
         message: String,
     },
-    /// There is no pod for a claim.
+    /// A claim cannot get a pod.
     #[error("SandboxClaim {claim} gets no pod: {reason}: {message}")]
     NoPod {
         /// The claim's name.
         claim: String,
         /// The reason, as agent-sandbox gives it.
         reason: String,
-        /// Its explanation.
+        /// agent-sandbox's explanation.
         message: String,
     },
 }
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// The API server as a client with an account of one namespace.
+/// A client of the API server with an account of one namespace.
 pub(super) struct Api {
     server: Uri,
     files: ClientFiles,
@@ -83,7 +83,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// A client with the files of an account: `token`, `ca.crt` and `namespace`.
+    /// Returns a client with the files of an account: `token`, `ca.crt` and `namespace`.
     pub(super) fn new(server: Uri, account: &Path) -> Result<Self, PodsError> {
         Ok(Self {
             server,
@@ -115,7 +115,7 @@ impl Api {
         self.call(Method::POST, &self.path(kind), Some(object)).await.map(drop)
     }
 
-    /// Deletes an object, if it exists. A claim exists until its pod has ended.
+    /// Deletes an object, if it exists. A claim continues to exist until its pod has ended.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<(), ApiError> {
         let path = format!("{}/{name}", self.path(kind));
         let options = match kind {

@@ -1,6 +1,6 @@
-//! Keeps pods for single threads or sessions in a Kubernetes cluster: each has a runner for single use, as
-//! [`crate::RunnerConfig::is_single_use`]. Some pods always wait for a thread, so a thread does not wait for the start of a
-//! pod. A pod that has had its thread is deleted, and another one is created in its place.
+//! Keeps pods for single threads or sessions in a Kubernetes cluster. Each pod has a runner for single use; see
+//! [`crate::RunnerConfig::is_single_use`]. Some pods always wait for a thread, so a thread does not wait for the start
+//! of a pod. A pod that has had its thread is deleted, and another one is created in its place.
 //!
 //! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start again
 //! at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
@@ -31,36 +31,36 @@ use self::{
 };
 use crate::text::keep_end;
 
-/// Time between two looks at the pods.
+/// Time between two checks of the pods.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The longest pause in the creation of pods that fail.
+/// Maximum pause in the creation of pods that fail.
 const MAX_PAUSE: Duration = Duration::from_secs(64);
-/// The label with the UID of the Deployment to which a pod belongs. Its name may be too long for a label.
+/// The label with the UID of the Deployment to which a pod belongs. The Deployment's name may be too long for a label.
 const OWNER: &str = "troupe.dev/pods-of";
-/// The label that says of which template a pod is.
+/// The label with the hash of a pod's template.
 const TEMPLATE: &str = "troupe.dev/template";
 /// A label that agent-sandbox adds to the pods of all sandboxes.
 const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
-/// Reasons of agent-sandbox why a claim has no pod. The others only say that it waits for one.
+/// Reasons of agent-sandbox that mean that a claim cannot get a pod. Other reasons mean that it waits for one.
 const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
-/// After how many looks a claim that has no status yet is reported.
-const UNSEEN_LOOKS: u32 = 30;
+/// Number of checks after which a claim without a status is reported.
+const UNSEEN_CHECKS: u32 = 30;
 /// Length of a template's hash in the label, in characters.
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
 const RUNNER: &str = "runner";
-/// How much of a container's termination message is logged, in bytes: its end.
+/// Maximum length of the end of a container's termination message that is logged, in bytes.
 const MAX_MESSAGE_BYTES: usize = 500;
 
-/// Which pods to keep.
+/// The configuration of the pods to keep.
 #[derive(Clone, Debug)]
 pub struct PodsConfig {
-    /// The manifest of a pod, in JSON, or of a SandboxClaim for such a pod. The pod's container `runner` runs a runner for
-    /// single use, and is ready while the runner waits for its first thread.
+    /// The manifest of a pod, or of a SandboxClaim for such a pod, in JSON. The pod's container `runner` runs a runner
+    /// for single use, and is ready while the runner waits for its first thread.
     pub template: PathBuf,
     /// The Deployment to which the pods belong.
     pub owner: String,
-    /// How many pods wait for a thread.
+    /// Number of pods that wait for a thread.
     pub idle: usize,
     /// Maximum number of pods, at most [`MAX_PODS`].
     pub max: usize,
@@ -70,7 +70,7 @@ pub struct PodsConfig {
     pub account: PathBuf,
 }
 
-/// Why no pods are kept.
+/// The reason why no pods can be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
     /// A file cannot be read.
@@ -89,12 +89,12 @@ pub enum PodsError {
         /// The reason.
         problem: String,
     },
-    /// There are to be more pods than is possible, or more idle pods than pods.
+    /// The number of pods is not possible, or there are more idle pods than pods.
     #[error("{idle} idle pods of at most {max} are not possible; the maximum is at least 1 and at most {MAX_PODS}")]
     BadSize {
-        /// The idle pods.
+        /// The requested number of idle pods.
         idle: usize,
-        /// All pods.
+        /// The requested maximum number of pods.
         max: usize,
     },
     /// The API server rejects the account, or does not know the Deployment.
@@ -102,7 +102,7 @@ pub enum PodsError {
     Refused(#[from] ApiError),
 }
 
-/// Keeps pods until `shutdown` is cancelled. The pods stay then.
+/// Keeps pods until `shutdown` is cancelled. The pods continue to exist after that.
 ///
 /// # Errors
 ///
@@ -157,24 +157,24 @@ struct Keeper {
     hash: String,
     /// The manifest of each new pod or claim.
     object: Value,
-    /// The earlier looks at each pod.
+    /// The state of each pod over the earlier checks.
     tracks: BTreeMap<String, Track>,
-    /// The pods whose end is in the log, until they are gone.
+    /// The pods whose end was logged, until they no longer exist.
     ended: BTreeSet<String>,
     pause: Pause,
 }
 
 impl Keeper {
-    /// Looks at the pods once, and creates and deletes what is necessary.
+    /// Checks the pods once, and creates and deletes pods as necessary.
     async fn step(&mut self) -> Result<(), ApiError> {
-        let seen = self.look().await?;
+        let seen = self.list_pods().await?;
         self.report_ends(&seen);
         let pods: Vec<Pod> = seen.iter().map(|(pod, _)| pod.clone()).collect();
         if plan::has_enough_idle(&pods, self.size) {
             self.pause.end();
         }
         let plan = plan::next(&pods, self.size);
-        // A pod that cannot be deleted keeps no other one from its end.
+        // A failed deletion does not prevent the other deletions.
         let mut outcome = Ok(());
         for name in &plan.delete {
             outcome = outcome.and(self.api.delete(self.kind, name).await);
@@ -184,12 +184,13 @@ impl Keeper {
                 self.api.create(self.kind, &self.object).await?;
             }
         }
-        let problem = seen.iter().find_map(|(pod, object)| no_pod(pod.track, object));
+        let problem = seen.iter().find_map(|(pod, object)| claim_fault(pod.track, object));
         outcome.and(problem.map_or(Ok(()), Err))
     }
 
-    /// Returns the pods of this Deployment, each with its object in Kubernetes, which is the claim's while it has no pod.
-    async fn look(&mut self) -> Result<Vec<(Pod, Value)>, ApiError> {
+    /// Returns the pods of this Deployment, each with its Kubernetes object. A claim without a pod is returned with the
+    /// claim's object.
+    async fn list_pods(&mut self) -> Result<Vec<(Pod, Value)>, ApiError> {
         let own = self.api.list(self.kind, &format!("{OWNER}={}", self.owner)).await?;
         let mut of_sandboxes = match self.kind {
             Kind::Pod => HashMap::new(),
@@ -230,9 +231,9 @@ impl Keeper {
                 continue;
             }
             match failure(object) {
-                None => info!(pod = name, "ended with its thread"),
+                None => info!(pod = name, "a pod ended with its thread"),
                 Some(failure) => {
-                    warn!(pod = name, failure, "failed");
+                    warn!(pod = name, failure, "a pod failed");
                     has_failed = true;
                 }
             }
@@ -243,8 +244,8 @@ impl Keeper {
     }
 }
 
-/// The pause in the creation of pods while they fail: 2 s after the first failure, and twice as long after each further one,
-/// until enough pods wait for threads.
+/// The pause in the creation of pods that fail. It lasts 2 s after the first failure and doubles after each further
+/// one, until enough pods wait for threads.
 #[derive(Debug, Default)]
 struct Pause {
     failures: u32,
@@ -273,7 +274,8 @@ impl Pause {
 struct Template {
     kind: Kind,
     manifest: Value,
-    /// A hash of its file. A claim names its pod's manifest only, so its file has to change with that manifest.
+    /// A hash of the template file. The file of a claim contains only the name of its pod's template, so the file must
+    /// change when that template changes.
     hash: String,
 }
 
@@ -348,7 +350,7 @@ fn condition<'object>(object: &'object Value, wanted: &str) -> Option<&'object V
     conditions.find(|condition| condition["type"] == wanted)
 }
 
-fn has(object: &Value, wanted: &str) -> bool {
+fn has_condition(object: &Value, wanted: &str) -> bool {
     condition(object, wanted).is_some_and(|condition| condition["status"] == "True")
 }
 
@@ -362,19 +364,19 @@ fn is_being_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Returns why a claim gets no pod, if it does not wait for one only.
-fn no_pod(track: Track, object: &Value) -> Option<ApiError> {
+/// Returns why a claim cannot get a pod. `None`: it has one or waits for one.
+fn claim_fault(track: Track, object: &Value) -> Option<ApiError> {
     let (reason, message) = match condition(object, "Ready") {
         Some(ready) if FAULTS.contains(&text(&ready["reason"])) => (text(&ready["reason"]), text(&ready["message"])),
         Some(_) => return None,
         None => {
             let is_claim = object["spec"]["warmPoolRef"].is_object();
-            if !is_claim || track.free < UNSEEN_LOOKS {
+            if !is_claim || track.free < UNSEEN_CHECKS {
                 return None;
             }
             (
                 "NotSeen",
-                "no controller has seen it; start that of agent-sandbox with --extensions",
+                "no controller has seen it; start the controller of agent-sandbox with --extensions",
             )
         }
     };
@@ -385,8 +387,8 @@ fn no_pod(track: Track, object: &Value) -> Option<ApiError> {
     })
 }
 
-/// Returns the stage of a pod, or of a claim without a pod. A container that has ended is not started again, so its pod is of
-/// no use then.
+/// Returns the stage of a pod, or of a claim without a pod. Kubernetes does not restart a container that has ended, so
+/// its pod cannot be used any more.
 fn stage(pod: &Value) -> Stage {
     let has_ended = containers(pod).any(|container| container["state"]["terminated"].is_object());
     if is_being_deleted(pod) {
@@ -395,14 +397,14 @@ fn stage(pod: &Value) -> Stage {
         Stage::Ended
     } else {
         match containers(pod).find(|container| container["name"] == RUNNER) {
-            // Its startup probe succeeds when the runner has been attached.
+            // The startup probe of the container succeeds when the runner is attached.
             Some(runner) if runner["started"] == true => {
                 let is_ready = runner["ready"] == true;
-                match (has(pod, "Ready"), has(pod, "ContainersReady")) {
+                match (has_condition(pod, "Ready"), has_condition(pod, "ContainersReady")) {
                     (true, _) => Stage::Idle,
                     // Another container is not ready yet.
                     (false, false) if is_ready => Stage::Starting,
-                    // Its runner has a thread, or its node is lost.
+                    // The runner has a thread, or its node is lost.
                     (false, _) => Stage::Busy,
                 }
             }
@@ -411,7 +413,7 @@ fn stage(pod: &Value) -> Stage {
     }
 }
 
-/// Returns why a pod failed. `None`: it ended as it should.
+/// Returns why a pod failed. `None`: the pod ended without a failure.
 fn failure(pod: &Value) -> Option<String> {
     let failed = |container: &Value| {
         let end = &container["state"]["terminated"];
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn stage_follows_from_the_status() {
+    fn pod_stage_follows_from_status() {
         let runner = |started: bool, ready: bool| {
             let status = if ready { "True" } else { "False" };
             json!({
@@ -482,7 +484,7 @@ mod tests {
             (runner(false, false), Stage::Starting),
             (runner(true, true), Stage::Idle),
             (runner(true, false), Stage::Busy),
-            // Of a lost node, and with another container that is not ready yet.
+            // The pod's node is lost, and another container is not ready yet.
             (with("/conditions/1/status", json!("False")), Stage::Busy),
             (with("/conditions", json!([])), Stage::Starting),
             (ended("runner"), Stage::Ended),
@@ -533,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn template_becomes_an_object_of_its_owner() {
+    fn template_becomes_object_owned_by_deployment() {
         let pod =
             r#"{"kind": "Pod", "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "runner"}]}}"#;
         let claim = r#"{"kind": "SandboxClaim", "metadata": {}, "spec": {"warmPoolRef": {"name": "pool"}}}"#;
@@ -587,21 +589,24 @@ mod tests {
     }
 
     #[test]
-    fn claim_without_a_pod_names_its_fault() {
+    fn fault_of_claim_without_pod_is_reported() {
         let mut track = Track::after(None, Stage::Starting);
         let claim = |conditions: Value| json!({"metadata": {"name": "c"}, "spec": {"warmPoolRef": {"name": "w"}}, "status": {"conditions": conditions}});
         let not_ready = |reason: &str| claim(json!([{"type": "Ready", "reason": reason, "message": "no pool"}]));
-        let fault = no_pod(track, &not_ready("WarmPoolNotFound")).unwrap();
+        let fault = claim_fault(track, &not_ready("WarmPoolNotFound")).unwrap();
         assert_eq!(
             fault.to_string(),
             "SandboxClaim c gets no pod: WarmPoolNotFound: no pool"
         );
-        assert!(no_pod(track, &not_ready("DependenciesNotReady")).is_none());
-        assert!(no_pod(track, &claim(json!([]))).is_none(), "it is young");
-        track.free = UNSEEN_LOOKS;
-        let fault = no_pod(track, &claim(json!([]))).unwrap().to_string();
+        assert!(claim_fault(track, &not_ready("DependenciesNotReady")).is_none());
+        assert!(claim_fault(track, &claim(json!([]))).is_none(), "the claim is new");
+        track.free = UNSEEN_CHECKS;
+        let fault = claim_fault(track, &claim(json!([]))).unwrap().to_string();
         assert!(fault.contains("NotSeen"), "{fault}");
-        assert!(no_pod(track, &pod(&json!({}))).is_none(), "a pod that waits for a node");
+        assert!(
+            claim_fault(track, &pod(&json!({}))).is_none(),
+            "a pod that waits for a node is not a fault"
+        );
         assert_eq!(stage(&claim(json!([]))), Stage::Starting);
     }
 }

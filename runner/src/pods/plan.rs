@@ -1,23 +1,23 @@
-//! Which pods to create and to delete.
+//! Determines which pods to create and to delete.
 //!
-//! Kubernetes says up to two seconds late what a pod does. So a pod that has just started counts as free until it has clearly a
-//! thread, and a pod is deleted only if it has been free for some time.
+//! Kubernetes reports a pod's state up to two seconds late. Therefore a pod that has just started counts as free until
+//! it certainly has a thread, and a pod is deleted only if it has been free for some time.
 
 use super::PodsError;
 
-/// The most pods of one template.
+/// Maximum number of pods of one template.
 pub const MAX_PODS: usize = 1000;
-/// In how many looks in a row a pod is not ready after its start before it counts as one with a thread.
-const BUSY_LOOKS: u32 = 3;
-/// In how many looks in a row a pod is free before it is deleted as unneeded.
-const FREE_LOOKS: u32 = 5;
+/// Number of consecutive checks in which a started pod is not ready before it counts as a pod with a thread.
+const BUSY_CHECKS: u32 = 3;
+/// Number of consecutive checks in which a pod is free before it is deleted as unneeded.
+const FREE_CHECKS: u32 = 5;
 
-/// The wanted numbers of pods.
+/// The requested numbers of pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Those that wait for a thread.
+    /// Number of pods that wait for a thread.
     idle: usize,
-    /// All.
+    /// Maximum number of all pods.
     max: usize,
 }
 
@@ -30,34 +30,34 @@ impl Size {
     }
 }
 
-/// A pod as Kubernetes has it.
+/// A pod as Kubernetes reports it.
 #[derive(Clone, Debug)]
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) track: Track,
-    /// Whether it is of the present template.
+    /// Whether the pod was created from the current template.
     pub(super) is_current: bool,
 }
 
-/// What several looks at a pod say.
+/// The result of several consecutive checks of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Track {
     pub(super) stage: Stage,
-    /// In how many looks in a row Kubernetes has said that it has a thread.
+    /// Number of consecutive checks in which the pod had a thread.
     busy: u32,
-    /// In how many looks in a row Kubernetes has said that it is free.
+    /// Number of consecutive checks in which the pod was free.
     pub(super) free: u32,
 }
 
 impl Track {
-    /// Adds a look. `earlier` is `None` at the first one.
+    /// Returns the result after one more check. `earlier` is `None` at the first one.
     pub(super) fn after(earlier: Option<Self>, seen: Stage) -> Self {
         let (was_starting, busy, free) = earlier.map_or((false, 0, 0), |earlier| {
             (earlier.stage == Stage::Starting, earlier.busy, earlier.free)
         });
         let busy = if seen == Stage::Busy { busy.saturating_add(1) } else { 0 };
-        // A pod that has just started is not ready yet, as if it had a thread.
-        let stage = if was_starting && (1..BUSY_LOOKS).contains(&busy) {
+        // A pod that has just started is not ready yet, and looks as if it had a thread.
+        let stage = if was_starting && (1..BUSY_CHECKS).contains(&busy) {
             Stage::Starting
         } else {
             seen
@@ -70,15 +70,15 @@ impl Track {
 /// The stage of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its runner has not waited for a thread yet.
+    /// The pod's runner has not waited for a thread yet.
     Starting,
-    /// Its runner waits for a thread.
+    /// The pod's runner waits for a thread.
     Idle,
-    /// Its runner has a thread.
+    /// The pod's runner has a thread.
     Busy,
-    /// Its runner has ended, or its programs cannot be started any more.
+    /// The pod's runner has ended, or its programs cannot be started any more.
     Ended,
-    /// It is being deleted.
+    /// The pod is being deleted.
     Terminating,
 }
 
@@ -89,17 +89,17 @@ impl Stage {
     }
 }
 
-/// What to do next.
+/// The pods to create and to delete next.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// How many pods to create.
+    /// Number of pods to create.
     pub(super) create: usize,
     /// The names of pods to delete.
     pub(super) delete: Vec<String>,
 }
 
-/// Returns what to do about these pods. A pod with a thread is never deleted. A pod that receives its thread in the moment of
-/// its deletion finishes the turn within its grace period.
+/// Returns which pods to create and to delete. A pod with a thread is never deleted. A pod that receives its thread at
+/// the moment of its deletion finishes the turn within its grace period.
 pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     let (mut current, mut outdated): (Vec<&Pod>, Vec<&Pod>) = pods
         .iter()
@@ -109,7 +109,7 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     current.sort_by_key(|pod| pod.track.stage == Stage::Starting);
     let missing = size.idle.saturating_sub(current.len());
     let room = size.max.saturating_sub(pods.len());
-    // Pods of an earlier template stay until enough others wait, as long as there is room.
+    // Pods of an earlier template stay until enough pods of the current one wait, if the maximum permits that.
     let unneeded = if has_enough_idle(pods, size) {
         outdated.len()
     } else {
@@ -122,16 +122,16 @@ pub(super) fn next(pods: &[Pod], size: Size) -> Plan {
     let outdated = outdated.into_iter().take(unneeded);
     let ended = pods.iter().filter(|pod| pod.track.stage == Stage::Ended);
     let surplus = current.iter().skip(size.idle).copied();
-    let unneeded = outdated.chain(surplus).filter(|pod| pod.track.free >= FREE_LOOKS);
+    let unneeded = outdated.chain(surplus).filter(|pod| pod.track.free >= FREE_CHECKS);
     let delete = ended.chain(unneeded).map(|pod| pod.name.clone());
     Plan {
-        // A pod that is being deleted still has its resources.
+        // A pod that is being deleted still occupies its resources.
         create: missing.min(room),
         delete: delete.collect(),
     }
 }
 
-/// Returns whether enough pods of the present template wait for a thread.
+/// Returns whether enough pods of the current template wait for a thread.
 pub(super) fn has_enough_idle(pods: &[Pod], size: Size) -> bool {
     let idle = pods
         .iter()
@@ -165,7 +165,7 @@ mod tests {
         })
     }
 
-    /// Carries a plan out, as Kubernetes does after a while.
+    /// Applies a plan, as Kubernetes does after a while.
     fn carry_out(pods: &mut Vec<Pod>, plan: &Plan) {
         pods.retain(|pod| pod.track.stage != Stage::Terminating && !plan.delete.contains(&pod.name));
         for pod in pods.iter_mut() {
@@ -191,18 +191,18 @@ mod tests {
             (idle, max) in (1..20_usize).prop_flat_map(|max| (0..=max, Just(max))),
         ) {
             let size = Size::new(idle, max).unwrap();
-            for _ in 0..4 * FREE_LOOKS {
+            for _ in 0..4 * FREE_CHECKS {
                 let before = pods.len();
                 let plan = next(&pods, size);
                 for name in &plan.delete {
                     let pod = pods.iter().find(|pod| pod.name == *name).unwrap();
-                    let was_free = pod.track.stage.is_free() && pod.track.free >= FREE_LOOKS;
+                    let was_free = pod.track.stage.is_free() && pod.track.free >= FREE_CHECKS;
                     prop_assert!(was_free || pod.track.stage == Stage::Ended, "{pod:?} is deleted");
                 }
                 prop_assert!(plan.create == 0 || before + plan.create <= max);
                 carry_out(&mut pods, &plan);
             }
-            prop_assert_eq!(next(&pods, size), Plan::default(), "it does not settle");
+            prop_assert_eq!(next(&pods, size), Plan::default(), "the plan does not become stable");
             let free = pods.iter().filter(|pod| pod.track.stage.is_free()).count();
             prop_assert!(free == idle || (free < idle && pods.len() >= max), "{free} pods are free");
             prop_assert!(pods.iter().all(|pod| pod.track.stage == Stage::Busy || pod.is_current));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn started_pod_is_busy_after_several_looks() {
+    fn started_pod_counts_as_busy_after_several_checks() {
         use Stage::{Busy, Idle, Starting, Terminating};
 
         for (seen, expected) in [
@@ -221,7 +221,7 @@ mod tests {
             ),
             (&[Idle, Busy], &[Idle, Busy]),
             (&[Starting, Busy, Terminating], &[Starting, Starting, Terminating]),
-            // At the first look of a process, any pod may have had its thread for long.
+            // At the first check of a process, any pod may have had its thread for a long time.
             (&[Busy], &[Busy]),
         ] {
             let mut track = None;

@@ -17,7 +17,7 @@ use crate::{
 
 /// The kind's name.
 const KIND: &str = "process";
-/// The longest line that is read, in bytes.
+/// Maximum length of a line that is read, in bytes.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// Starts the one configured program.
@@ -36,7 +36,8 @@ impl AgentKind for ProcessKind {
     fn describe(&self) -> RunnerKind {
         RunnerKind {
             kind: KIND.to_owned(),
-            // Every tool of the program is the runner's. Nothing prevents a program from doing directly what a tool would do.
+            // Every tool of the program is executed by the runner. Nothing prevents the program from directly doing
+            // what a tool would do.
             enforces_tools: true,
             enforces_read_only: self.holds_read_only(),
             enforces_workspace: false,
@@ -52,7 +53,7 @@ impl AgentKind for ProcessKind {
     }
 
     async fn start(&self, launch: &LaunchSpec, _: Option<&str>) -> Result<Box<dyn Agent>, StartFailure> {
-        // Checked again here, although the supervisor places no thread where its policy cannot be enforced.
+        // Checked again here, although the supervisor does not place threads where their policy cannot be enforced.
         if launch.resolved.sandbox() == Sandbox::ReadOnly && !self.holds_read_only() {
             return Err(StartFailure::not_enforceable(
                 "the program of this runner does not keep a read-only thread from writing",
@@ -89,7 +90,7 @@ impl Agent for ProcessAgent {
     fn give(&mut self, order: Order) -> Result<(), InputError> {
         match protocol::line(&order) {
             Some(line) => self.child.input().write(line),
-            // The program never asks: its tools are the runner's.
+            // The program never sends permission requests: the runner executes its tools.
             None => Ok(()),
         }
     }
@@ -109,7 +110,7 @@ impl Agent for ProcessAgent {
     }
 
     async fn stop(self: Box<Self>, order: StopOrder) -> Stopped {
-        // The program may not read its input. Then closing the input and the signals must suffice.
+        // The program may not read this line. Then its closed input and the signals must end it.
         let _ = self.child.input().write(protocol::shutdown());
         drop(self.output);
         self.child.stop(order).await

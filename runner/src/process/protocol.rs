@@ -1,4 +1,4 @@
-//! The line protocol of `docs/process-protocol.md`: the meaning of its lines. Pure.
+//! The line protocol of `docs/process-protocol.md`: converts orders to lines and lines to events. Pure.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer, de::Error as _};
@@ -16,7 +16,7 @@ use crate::{
     usage::{Tokens, millionths},
 };
 
-/// Returns the line for the program. `None`: the order is not for programs that have no tools of their own.
+/// Returns the line for the program. `None`: the order is only for programs that have their own tools.
 pub(super) fn line(order: &Order) -> Option<String> {
     let message = match order {
         Order::Turn(turn) => json!({
@@ -48,7 +48,7 @@ pub(super) fn shutdown() -> String {
     to_line(&json!({"type": "shutdown"}))
 }
 
-/// Returns a message with its line end. JSON escapes every inner line end, so the result is one line.
+/// Returns a message with its line end. JSON escapes every line end within it, so the result is one line.
 fn to_line(message: &Value) -> String {
     format!("{message}\n")
 }
@@ -142,7 +142,7 @@ enum StepState {
     Completed,
 }
 
-/// The content of a file: exactly one of the keys.
+/// The content of a file. Exactly one of the keys must be present.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum LineContent {

@@ -1,5 +1,5 @@
-//! Asks the supervisor whether a tool may run. A question outlives its stream, and waits while the runner is
-//! disconnected.
+//! Asks the supervisor whether a tool may run. A question remains open while the runner is disconnected, and is sent
+//! again on the next stream.
 
 use base16ct::lower;
 use serde_json::Value;
@@ -15,8 +15,8 @@ use crate::{
     tools::{DECISION_LIMIT, ToolFailure},
 };
 
-/// Maximum length of a tool name in a question, in bytes. The supervisor decides on nothing that exceeds these four
-/// limits. A question larger than any message would break the stream, again after each reattach.
+/// Maximum length of a tool name in a question, in bytes. The supervisor does not decide on calls that exceed this
+/// limit or the next three. A question larger than the maximum message would break the stream after each reattach.
 const MAX_TOOL_BYTES: usize = 256;
 /// Maximum length of the arguments, in bytes of JSON.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
@@ -32,11 +32,11 @@ pub(super) struct JudgedCall<'a> {
     pub(super) kind: &'a str,
     pub(super) tool: &'a str,
     pub(super) arguments: &'a Value,
-    /// The paths that it would write. Empty: not known.
+    /// The paths that the call would write. Empty: unknown.
     pub(super) written: Vec<String>,
-    /// Whether the program did not offer the tool, and has refused the call already.
+    /// Whether the program did not offer the tool and has already refused the call.
     pub(super) not_offered: bool,
-    /// Whether the program's view lets it write in the docs directory only.
+    /// Whether the program can write only in the docs directory.
     pub(super) docs_only: bool,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct JudgedCall<'a> {
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) verdict: Result<(), ToolFailure>,
-    /// The approval that decided. Empty: no operator decided.
+    /// The id of the operator's approval. Empty: no operator decided.
     pub(super) approval_id: String,
 }
 
 impl From<ToolFailure> for Judgement {
-    /// A denial without an operator.
+    /// Returns a denial without an operator.
     fn from(failure: ToolFailure) -> Self {
         Self {
             verdict: Err(failure),
@@ -59,7 +59,7 @@ impl From<ToolFailure> for Judgement {
 }
 
 impl ThreadReporter {
-    /// Waits for permission to run a tool. A call that was not offered is refused and recorded; the failure gives the
+    /// Waits for permission to run a tool. A call that was not offered is recorded and denied. The failure contains the
     /// reason.
     pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Judgement {
         let JudgedCall {
@@ -104,7 +104,7 @@ impl ThreadReporter {
                 },
                 approval_id: decision.approval_id,
             },
-            Ok(Err(_)) => ToolFailure::local("the thread is not wanted any more").into(),
+            Ok(Err(_)) => ToolFailure::local("the thread is being stopped").into(),
             Err(_) => {
                 let text = format!("the supervisor did not decide on {tool} within {DECISION_LIMIT:?}");
                 ToolFailure::new(Reason::DeadlineExceeded, text).into()
@@ -134,7 +134,7 @@ fn digest(tool: &str, arguments: &Value, written: &[String]) -> String {
     lower::encode_string(&hash.finalize())
 }
 
-/// Returns which part of a call exceeds the limits.
+/// Returns which part of a call exceeds the limits. `None`: no part does.
 fn too_large(tool: &str, written: &[String]) -> Option<String> {
     if tool.len() > MAX_TOOL_BYTES {
         let bytes = tool.len();

@@ -24,24 +24,24 @@ use crate::{
     worktree::WorktreeCleanup,
 };
 
-/// Maximum number of commands that wait for a thread, and within it while a program starts.
+/// Maximum number of commands in a thread's queue, and of further commands that wait while a program starts.
 const COMMANDS: usize = 64;
 /// The reason of an interruption because the runner stops.
 pub(crate) const RUNNER_STOPPED: &str = "the service was stopped";
 
-/// A command for a thread. The runner state has checked that it is for this attempt.
+/// A command for a thread. The runner state has checked that it is for the current attempt.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// The next turn.
     Turn(Turn),
     /// Input for the running turn.
     Input(RunningInput),
-    /// Stop this turn, if it is running.
+    /// Interrupt this turn, if it is running.
     Interrupt {
         /// The turn.
         turn: u32,
     },
-    /// Stop the program and report it.
+    /// Stop the program and report that.
     Shutdown(Shutdown),
     /// The runner is being stopped: interrupt the running turn, then stop the program.
     RunnerStops(Shutdown),
@@ -62,13 +62,13 @@ pub(crate) struct Shutdown {
 pub(crate) enum ThreadEvent {
     /// A change of state.
     Report(Kind),
-    /// A question whether a tool may run.
+    /// The question whether a tool may run.
     Question(Question),
-    /// The latest values.
+    /// The latest telemetry values.
     Telemetry(Telemetry),
-    /// Output for people.
+    /// Output for display.
     Output(String),
-    /// Entries of its transcript.
+    /// Entries of the thread's transcript.
     Transcript(Vec<TranscriptEntry>),
     /// The start failed. Only `Gone` follows.
     Refused(StartFailure),
@@ -80,14 +80,15 @@ pub(crate) enum ThreadEvent {
 pub(crate) struct ThreadStart {
     pub(crate) launch: LaunchSpec,
     pub(crate) first_turn: Option<Turn>,
-    /// Its program.
+    /// The thread's program and model.
     pub(crate) role: Role,
-    /// When the thread's own worktree is removed. `None`: it works in its given directory.
+    /// When the thread's own worktree is removed. `None`: the thread works in its given directory.
     pub(crate) worktree: Option<WorktreeCleanup>,
     pub(crate) toolbox: Toolbox,
     pub(crate) timing: Timing,
     pub(crate) events: mpsc::Sender<(Attempt, ThreadEvent)>,
-    /// Fires when the thread's earlier attempt is gone: two attempts never work in one directory at once.
+    /// Fires when the program of the thread's earlier attempt has ended. Two attempts never work in one directory at
+    /// once.
     pub(crate) predecessor: Option<CancellationToken>,
 }
 
@@ -105,7 +106,7 @@ impl ThreadHandle {
         self.commands.try_send(command).is_ok()
     }
 
-    /// Stops the program without reports. Returns a token that fires when it is gone.
+    /// Stops the program without reports. Returns a token that fires when the program has ended.
     pub(crate) fn abandon(self) -> CancellationToken {
         self.abandoned.cancel();
         self.gone
@@ -121,7 +122,7 @@ struct ThreadReporter {
 
 impl ThreadReporter {
     async fn report_event(&self, event: ThreadEvent) {
-        // The runner state outlives its threads. Otherwise, there is no receiver and the event is dropped.
+        // The runner state normally outlives its threads. Without it there is no receiver, and the event is dropped.
         let _ = self.events.send((self.attempt.clone(), event)).await;
     }
 
@@ -148,7 +149,7 @@ pub(crate) fn spawn(start: ThreadStart) -> ThreadHandle {
         if let Err(defect) = thread.await {
             error!(thread_id = reporter.attempt.thread_id, %defect, "a thread's task failed");
             let stopped = ThreadStoppedReport {
-                detail: "the runner failed to keep the program".to_owned(),
+                detail: "the runner stopped the program because of an internal error".to_owned(),
                 killed: true,
             };
             reporter.report(Kind::Stopped(stopped)).await;

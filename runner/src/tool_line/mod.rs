@@ -10,31 +10,31 @@ use serde_json::{Map, Value};
 
 pub use self::workspace::{ArgumentError, WorkspaceCall, WorkspaceTool};
 
-/// The message to a program that prints a call by a command instead of writing it.
+/// The message to a program that printed a call with a command instead of writing it.
 pub const CALL_IN_OUTPUT: &str =
     "command output contained tool_call JSON; emit tool_call JSON directly in your assistant response (not via Bash)";
 
-/// The warning about a call whose arguments have the other name.
+/// The warning about a call whose arguments are under the other key.
 const PREFER_ARGS: &str = "tool_call JSON used params; prefer args";
 
-/// The keys that contain a call.
+/// The keys under which a call can be.
 const WRAPPERS: [&str; 2] = ["tool_call", "toolCall"];
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// The id that the agent assigned, trimmed. Empty: none.
+    /// The id that the agent assigned, trimmed. May be empty.
     pub id: String,
-    /// The tool, trimmed and not empty. It may not exist.
+    /// The name of the tool, trimmed and not empty. The tool may not exist.
     pub name: String,
-    /// The arguments. Empty if the call has none.
+    /// The arguments. May be empty.
     pub args: Map<String, Value>,
     /// A warning about an accepted call, for display.
     pub warning: Option<&'static str>,
 }
 
 impl ToolCall {
-    /// Returns whether the call waits for earlier calls that also wait. A response of several lines relies on their
+    /// Returns whether the call must wait for earlier calls of this kind. A response with several lines relies on their
     /// order, for example for the alias of a node or for a file.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
@@ -66,7 +66,7 @@ pub fn holds_call(output: &str) -> bool {
     })
 }
 
-/// Returns the line as a JSON object.
+/// Parses the line as a JSON object.
 pub(crate) fn object(line: &str) -> Option<Map<String, Value>> {
     let line = line.trim();
     if line.starts_with('{') && line.ends_with('}') {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn ordered_tools_are_listed() {
+    fn only_listed_tools_keep_call_order() {
         let keeps = |name: &str| {
             let line = json!({"tool_call": {"name": name}}).to_string();
             parse(&line).is_some_and(|call| call.keeps_order())

@@ -9,7 +9,7 @@ pub enum WorkspaceTool {
     Command,
     /// Reads a file.
     ReadFile,
-    /// Writes a file, whole.
+    /// Writes a complete file.
     WriteFile,
     /// Lists a directory.
     ListFiles,
@@ -26,7 +26,7 @@ impl WorkspaceTool {
         Self::DeleteFile,
     ];
 
-    /// Returns the tool of that name.
+    /// Returns the tool with that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
@@ -64,7 +64,7 @@ impl WorkspaceTool {
                 "command tool requires cmd",
             ),
             Self::ReadFile => (text("path").filter(is_given), nothing, "read_file requires path"),
-            // Empty content is valid.
+            // An empty content is valid.
             Self::WriteFile => (
                 text("path").filter(is_given),
                 text("content"),
@@ -80,14 +80,14 @@ impl WorkspaceTool {
     }
 }
 
-/// A call of such a tool.
+/// A call of a tool that works in the thread's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceCall {
     /// The tool.
     pub tool: WorkspaceTool,
-    /// The path, unchanged from the agent. For a command, where to run it.
+    /// The path as the agent wrote it. For a command, its working directory.
     pub path: String,
-    /// The command for the shell, or the whole text of a file to write. Empty for the other tools.
+    /// The shell command, or the complete text of a file to write. Empty for the other tools.
     pub text: String,
 }
 

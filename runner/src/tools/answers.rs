@@ -1,4 +1,4 @@
-//! Results of the supervisor's tools, in the format that models know.
+//! Results of the supervisor's tools, in the format that models expect.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,13 +14,13 @@ use crate::text::start;
 /// The label of a spawn that waits for an operator's approval.
 const AWAITING_APPROVAL: &str = "awaiting_approval";
 
-/// Maximum length of the text of a transcript's entry, in bytes.
+/// Maximum length of an entry's text in an answer with a transcript, in bytes.
 const ENTRY_BYTES: usize = 2 * 1_024;
-/// Maximum size of the entries in an answer, in bytes. The first entry is always complete.
+/// Maximum total size of the entries in an answer with a transcript, in bytes. The first entry is always complete.
 const TRANSCRIPT_BYTES: usize = 64 * 1_024;
 
-/// Returns the id of the thread under `key`, with its status if an operator has to approve it, and the queue position
-/// and warnings if present.
+/// Returns the answer to a spawn: the id of the thread under `key`, its status if an operator has to approve it, and
+/// the queue position and warnings if present.
 pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     let mut value = Map::new();
     let thread = answer.thread.unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn spawned(key: &str, answer: SpawnAgentResponse) -> Value {
     Value::Object(value)
 }
 
-/// `{"agents": [...]}`: the roles that may be spawned.
+/// Returns the roles that may be spawned: `{"agents": [...]}`.
 pub(super) fn roles(agents: &[SpawnableAgent]) -> Value {
     json!({"agents": agents.iter().map(role).collect::<Vec<_>>()})
 }
@@ -54,7 +54,7 @@ fn role(agent: &SpawnableAgent) -> Value {
         ("reasoning_effort", &agent.reasoning_effort),
         ("default_prompt", &agent.default_prompt),
     ];
-    add_given(&mut role, &texts);
+    add_texts(&mut role, &texts);
     if !agent.agent_names.is_empty() {
         role["agent_names"] = agent.agent_names.iter().map(persona).collect();
     }
@@ -68,11 +68,11 @@ fn persona(persona: &SpawnablePersona) -> Value {
         ("reasoning_effort", &persona.reasoning_effort),
         ("prompt", &persona.prompt),
     ];
-    add_given(&mut value, &texts);
+    add_texts(&mut value, &texts);
     value
 }
 
-fn add_given(value: &mut Value, texts: &[(&str, &Option<String>)]) {
+fn add_texts(value: &mut Value, texts: &[(&str, &Option<String>)]) {
     for (key, text) in texts {
         if let Some(text) = text {
             value[*key] = text.as_str().into();
@@ -80,7 +80,7 @@ fn add_given(value: &mut Value, texts: &[(&str, &Option<String>)]) {
     }
 }
 
-/// `{"agents": [...]}`: threads with their statuses, without messages. Parents are included only in a tree.
+/// Returns threads with their statuses, without messages: `{"agents": [...]}`. Parents are included only in a tree.
 pub(super) fn threads(threads: &[Thread], tree: bool) -> Value {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -123,7 +123,8 @@ fn thread(thread: &Thread, tree: bool, now: i64) -> Value {
     value
 }
 
-/// `{"entries": [{"number", "turn", "kind", "text", ...}]}`, with `next_after` if more entries follow.
+/// Returns a page of a transcript: `{"entries": [{"number", "turn", "kind", "text", ...}]}`, with `next_after` if more
+/// entries follow.
 pub(super) fn transcript(page: &ListTranscriptResponse) -> Value {
     let mut room = TRANSCRIPT_BYTES;
     let mut entries = Vec::new();
@@ -188,7 +189,7 @@ fn transcript_entry(entry: &TranscriptEntry) -> (Value, usize) {
     (value, size)
 }
 
-/// `{"submission_id": ...}`, with the queue position if present.
+/// Returns the answer to a sent input: `{"submission_id": ...}`, with the queue position if present.
 pub(super) fn input_sent(answer: &SendInputResponse) -> Value {
     let mut value = json!({"submission_id": answer.input_number.to_string()});
     if answer.queue_position > 0 {
@@ -197,7 +198,8 @@ pub(super) fn input_sent(answer: &SendInputResponse) -> Value {
     value
 }
 
-/// `{"status": {id: status}, "timed_out": bool}`, with `results` and `questions` by id if there are any.
+/// Returns the answer to a wait: `{"status": {id: status}, "timed_out": bool}`, with `results` and `questions` by id if
+/// there are any.
 pub(super) fn waited(answer: &WaitAgentsResponse) -> Value {
     let settled = answer
         .statuses
@@ -236,7 +238,8 @@ pub(super) fn has_ended(group: &Group) -> bool {
     )
 }
 
-/// `{"group_id", "state", "succeeded", "failed", ..., "items": [{"key", "state", "result" | "message" | "error"}]}`.
+/// Returns a group: `{"group_id", "state", "succeeded", "failed", ..., "items": [{"key", "state", "result" | "message"
+/// | "error"}]}`.
 pub(super) fn group(group: &Group, items: &[GroupItemStatus]) -> Value {
     let spec = group.spec.clone().unwrap_or_default();
     let mut value = json!({
@@ -281,7 +284,7 @@ fn short(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Returns a result. Only a result that is too large for the answer is cut.
+/// Returns a result. A result that is too large for the answer is cut.
 fn result(result: &ThreadResult) -> Value {
     serde_json::from_str(&result.document_json).unwrap_or_else(|_| {
         let content = result.content.clone().unwrap_or_default();
@@ -289,7 +292,7 @@ fn result(result: &ThreadResult) -> Value {
     })
 }
 
-/// `{"edge_id": ...}`, or the pending approval of the edge.
+/// Returns the answer to the creation of an edge: `{"edge_id": ...}`, or the edge's pending approval.
 pub(super) fn connected(answer: CreateEdgeResponse) -> Value {
     match answer.edge {
         Some(edge) => json!({"edge_id": edge.edge_id}),
@@ -301,7 +304,7 @@ pub(super) fn connected(answer: CreateEdgeResponse) -> Value {
     }
 }
 
-/// `{"thread_note": ...}`. Empty if the note was cleared.
+/// Returns the note of a thread: `{"thread_note": ...}`. Empty if the note was cleared.
 pub(super) fn noted(thread: &Thread) -> Value {
     if thread.thread_note.is_empty() {
         json!({})
@@ -310,7 +313,7 @@ pub(super) fn noted(thread: &Thread) -> Value {
     }
 }
 
-/// A status with its message: `"running"`, `{"completed": "done"}`, `{"errored": "why"}`.
+/// Returns a status with its message: `"running"`, `{"completed": "done"}`, `{"errored": "why"}`.
 pub(super) fn status(status: Option<&Status>) -> Value {
     let message = || match status.map(|status| status.message.as_str()) {
         None | Some("") => Value::Null,

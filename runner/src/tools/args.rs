@@ -18,13 +18,16 @@ use troupe_proto::{
 use super::ToolFailure;
 use crate::input::JsonItem;
 
-/// The default, minimum and maximum duration of an agent's wait.
+/// The default duration of an agent's wait.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5 * 60);
+/// Minimum duration of an agent's wait.
 const SHORTEST_WAIT: Duration = Duration::from_secs(10);
+/// Maximum duration of an agent's wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 60);
 
-/// The default and maximum number of entries of a transcript in an answer.
+/// The default number of entries of a transcript in an answer.
 const DEFAULT_ENTRIES: u32 = 50;
+/// Maximum number of entries of a transcript in an answer.
 const MAX_ENTRIES: u32 = 200;
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,9 +77,9 @@ impl SpawnAgent {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListAgents {
-    /// The role; `None`: all.
+    /// The role whose description is requested. `None`: all roles.
     pub(super) agent_type: Option<String>,
-    /// Whether to include their instructions.
+    /// Whether to include the instructions of personas.
     pub(super) expanded: bool,
 }
 
@@ -130,7 +133,7 @@ impl SendInput {
     }
 }
 
-/// Returns a schema as the request's text. Models also write it as a string of JSON.
+/// Returns a schema as the text for the request. Models also write it as a JSON string.
 fn schema_text(schema: Option<Value>) -> String {
     match schema {
         None | Some(Value::Null) => String::new(),
@@ -167,7 +170,7 @@ struct Item {
 }
 
 impl SpawnGroup {
-    /// Returns how long to wait for the end. Zero: not at all.
+    /// Returns how long to wait for the end of the group. Zero: does not wait.
     pub(super) fn wait(&self) -> Duration {
         match (self.wait, self.timeout_ms) {
             (Some(false), _) => Duration::ZERO,
@@ -243,7 +246,7 @@ pub(super) struct Target {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SetThreadNote {
-    /// The thread; `None`: the caller's own.
+    /// The thread. `None`: the caller's own thread.
     pub(super) id: Option<String>,
     pub(super) note: String,
 }
@@ -251,10 +254,10 @@ pub(super) struct SetThreadNote {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ReadTranscript {
-    /// The thread; `None`: the caller's own.
+    /// The thread. `None`: the caller's own thread.
     pub(super) id: Option<String>,
     kinds: Vec<String>,
-    /// How many of the last entries; `None`: the default, or all that follow `after`.
+    /// How many of the last entries to return. `None`: the default, or all that follow `after`.
     tail: Option<u32>,
     after: u64,
 }
@@ -286,7 +289,7 @@ impl ReadTranscript {
     }
 }
 
-/// In the spelling of graph templates.
+/// The keys are spelled as in graph templates.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CreateEdge {
@@ -326,7 +329,7 @@ impl CreateEdge {
     }
 }
 
-/// In the spelling of graph templates.
+/// The keys are spelled as in graph templates.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SendHandoff {
@@ -408,7 +411,7 @@ impl SendHandoff {
     }
 }
 
-/// Returns the input items in addition to that message.
+/// Returns the input items in addition to the message.
 fn items(message: Option<&str>, items: Option<Vec<JsonItem>>) -> Result<Vec<InputItem>, ToolFailure> {
     let Some(items) = items else {
         return Ok(Vec::new());

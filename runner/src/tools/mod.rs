@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use crate::{backoff, bearer::Bearer, redact::MAX_NAME_CHARS, text::one_line, tool_line::ToolCall};
 
-/// Time limit of an ordinary call, including retries.
+/// Time limit of an ordinary call, including its retries.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for an operator's decision on a call. It is longer than the lifetime of an approval.
 pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60 + 5 * 60);
@@ -41,7 +41,7 @@ const WAIT_MARGIN: Duration = Duration::from_secs(15);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 10;
-/// Maximum number of items in the answer of a group. The artifact of the group has all of them.
+/// Maximum number of a group's items in an answer. The group's artifact contains all of them.
 const MAX_GROUP_ITEMS: i32 = 200;
 
 type Client = AgentSupervisorServiceClient<Channel>;
@@ -64,9 +64,9 @@ const ACT_ON: &str = "act on";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolFailure {
     text: String,
-    /// The stable reason, if the API defines one.
+    /// The stable reason. `None`: the API defines none for this failure.
     reason: Option<Reason>,
-    /// The tool's output before it failed. Empty: none.
+    /// The tool's output before it failed. May be empty.
     output: String,
 }
 
@@ -93,7 +93,7 @@ impl ToolFailure {
         &self.text
     }
 
-    /// Returns the stable reason, if the API defines one.
+    /// Returns the stable reason. `None`: the API defines none for this failure.
     pub(crate) const fn reason(&self) -> Option<Reason> {
         self.reason
     }
@@ -157,14 +157,14 @@ pub(crate) struct Toolbox {
     trace: Option<TraceParent>,
 }
 
-/// The ids in calls: empty with the thread's own token, both present with another caller's token.
+/// The ids that calls contain. Both are empty with the thread's own token, and present with another caller's token.
 #[derive(Clone, Debug, Default)]
 struct Named {
     session_id: String,
     thread_id: String,
 }
 
-/// Calls an RPC of the supervisor as [`Toolbox::send`].
+/// Calls an RPC of the supervisor through [`Toolbox::send`].
 macro_rules! send {
     ($tools:ident.$method:ident($request:ident), $limit:expr) => {
         $tools.send(&$request, $limit, |mut client, request| async move {
@@ -174,7 +174,8 @@ macro_rules! send {
 }
 
 impl Toolbox {
-    /// `bearer` is the thread's own token. Without it, the supervisor decides whether it accepts the calls.
+    /// Returns the tools of a thread. `bearer` is the thread's own token. Without it, the supervisor decides whether it
+    /// accepts the calls.
     pub(crate) fn new(channel: Channel, bearer: Option<Bearer>, thread_id: String) -> Self {
         Self {
             client: Client::new(channel)
@@ -192,8 +193,8 @@ impl Toolbox {
         self.trace = trace;
     }
 
-    /// Returns the same tools with an operator's token, for which calls name the thread. The supervisor does not
-    /// restrict an operator, so this toolbox itself restricts calls to the thread's subtree. The caller must first
+    /// Returns the same tools for calls with an operator's token, which have to name the thread. The supervisor does
+    /// not restrict an operator, so this toolbox itself restricts calls to the thread's subtree. The caller must first
     /// check [`Self::offered`].
     pub(crate) fn on_behalf(mut self, session_id: String) -> Self {
         self.named = Named {
@@ -221,12 +222,12 @@ impl Toolbox {
         let answer = send!(self.get_thread(request), CALL_LIMIT).await?;
         answer
             .thread
-            .ok_or_else(|| ToolFailure::local("the supervisor does not say which thread that is"))
+            .ok_or_else(|| ToolFailure::local("the supervisor did not return the thread"))
     }
 
     /// Checks that a call refers only to the thread and its descendants. With the thread's own token the supervisor
-    /// enforces that. With an operator's token only this check does. A thread's parent never changes, so the result
-    /// stays valid. The error does not reveal whether a thread exists.
+    /// enforces this as well. With an operator's token only this check enforces it. A thread's parent never changes, so
+    /// the result stays valid. The error does not reveal whether a thread exists.
     async fn check_subtree(&self, verb: &str, ids: &[&str]) -> Result<(), ToolFailure> {
         let top = self.named.thread_id.as_str();
         // All threads are descendants of the root.
@@ -242,7 +243,7 @@ impl Toolbox {
         Ok(())
     }
 
-    /// Returns whether the id is that of `top` or of a descendant.
+    /// Returns whether the id belongs to `top` or to one of its descendants.
     async fn is_below(&self, id: &str, top: &str) -> Result<bool, ToolFailure> {
         let mut thread = match self.thread(id).await {
             Err(failure) if failure.reason == Some(Reason::ThreadNotFound) => return Ok(false),
@@ -316,7 +317,7 @@ impl Toolbox {
         }
     }
 
-    /// Spawns a thread. The answer has its id under `key`.
+    /// Spawns a thread. The answer contains the thread's id under `key`.
     async fn spawn(&self, key: &str, request: SpawnAgentRequest) -> ToolAnswer {
         let request = SpawnAgentRequest {
             session_id: self.named.session_id.clone(),
@@ -351,7 +352,7 @@ impl Toolbox {
 
     async fn list_active_agents(&self, args: args::ListActiveAgents) -> ToolAnswer {
         let scope = match args.scope()? {
-            // With an operator's token, `All` means the whole session. For the thread it means its descendants.
+            // With an operator's token, `All` would mean the whole session. The thread may see only its descendants.
             ListScope::All if !self.named.thread_id.is_empty() => ListScope::Descendants,
             scope => scope,
         };
@@ -566,7 +567,7 @@ impl Toolbox {
                     let delay = backoff.next_delay().max(asked);
                     if awaits_approval(&status) && called.elapsed() < DECISION_LIMIT {
                         deadline = Instant::now() + delay + limit;
-                    } else if !may_pass(&status) || Instant::now() + delay >= deadline {
+                    } else if !is_transient(&status) || Instant::now() + delay >= deadline {
                         return Err(status.into());
                     }
                     sleep(delay).await;
@@ -577,7 +578,7 @@ impl Toolbox {
 }
 
 /// Returns whether the failure may be transient.
-fn may_pass(status: &Status) -> bool {
+fn is_transient(status: &Status) -> bool {
     status.code() == Code::Unavailable || lost::in_transport(status)
 }
 
@@ -586,7 +587,7 @@ fn awaits_approval(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && metadata_of(status).contains_key("approval_id")
 }
 
-/// Returns the id for all attempts of a call.
+/// Returns an id that all attempts of one call share.
 fn request_id() -> String {
     Uuid::now_v7().to_string()
 }
@@ -617,11 +618,11 @@ mod tests {
 
     #[test]
     fn only_transient_failures_are_retried() {
-        assert!(may_pass(&Status::unavailable("draining")));
-        assert!(may_pass(&Status::from_error("connection reset".into())));
-        assert!(!may_pass(&Status::cancelled("the session closes")));
-        assert!(!may_pass(&Status::permission_denied("no")));
-        assert!(!may_pass(&Status::deadline_exceeded("late")));
+        assert!(is_transient(&Status::unavailable("draining")));
+        assert!(is_transient(&Status::from_error("connection reset".into())));
+        assert!(!is_transient(&Status::cancelled("the session closes")));
+        assert!(!is_transient(&Status::permission_denied("no")));
+        assert!(!is_transient(&Status::deadline_exceeded("late")));
     }
 
     #[test]

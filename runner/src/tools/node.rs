@@ -18,7 +18,7 @@ const COMMAND_TOOLS: [&str; 2] = ["exec_command", "write_stdin"];
 /// The tools that `writeCode: false` and `writeDocs: false` remove.
 const WRITE_TOOLS: [&str; 3] = ["apply_patch", "write_file", "delete_file"];
 
-/// `session` is missing: a thread keeps its session in its program.
+/// The arguments. `session` is omitted: a thread keeps its session in its program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SpawnNode {
@@ -29,7 +29,7 @@ pub(super) struct SpawnNode {
     role: String,
     instructions: String,
     input: Map<String, Value>,
-    /// Empty: the caller's.
+    /// The provider. Empty: the caller's provider.
     provider: String,
     capabilities: Capabilities,
     permissions: Permissions,
@@ -46,7 +46,7 @@ struct Capabilities {
     delegate_only: Option<bool>,
 }
 
-/// `agentManagementRequiresApproval` is a setting of the session.
+/// The permissions. `agentManagementRequiresApproval` is omitted: it is a setting of the session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Permissions {
@@ -109,7 +109,7 @@ impl Capabilities {
         }
     }
 
-    /// Returns the removed tools.
+    /// Returns the tools that the settings remove.
     fn ceiling(&self) -> Result<Option<ToolCeiling>, ToolFailure> {
         let denied = |capability: Option<bool>| capability == Some(false);
         let delegate_only = self.delegate_only == Some(true);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn node_is_spawned_as_described() {
+    fn spawn_node_arguments_are_converted() {
         let request = node(json!({
             "alias": " docs-agent ", "instructions": "Summarize docs/.", "input": {"depth": 2}, "provider": "claude",
             "capabilities": {"edgeManagement": "self", "runCommands": true}, "session": {"resume": true},
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn narrowing_field_is_converted_or_rejected() {
+    fn restricting_setting_is_applied_or_rejected() {
         let denied = |capabilities: Value| {
             let request = node(json!({"capabilities": capabilities}))?;
             Ok::<_, Value>(request.permissions.unwrap_or_default().deny_list)

@@ -1,5 +1,6 @@
-//! The changes of a turn by tools that write files: the content of each file before its first write, compared with its
-//! content at the end of the turn. Snapshots cover changes by commands. Files outside of the workspace are not tracked.
+//! Determines the changes of a turn by tools that write files: it compares the content of each file before its first
+//! write with its content at the end of the turn. Snapshots cover changes by commands. Files outside of the workspace
+//! are not tracked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +22,10 @@ const MAX_FILES: usize = 256;
 const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum size of a diff, in bytes: the limit of a thread's artifact.
 pub(crate) const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;
-/// Time limit for finding minimal differences in all texts of a turn. After it, larger differences are accepted.
+/// Time limit for finding minimal differences in all texts of a turn. After that, larger differences are accepted.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The content of a file at some time.
+/// The content of a file at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileContent {
     place: Place,
@@ -36,11 +37,11 @@ enum Content {
     /// The file does not exist.
     Nothing,
     Text(String),
-    /// Not text, too long, or unreadable. Such a file is not in the diff.
+    /// The file is not text, too long, or unreadable. Such a file is not in the diff.
     Unknown,
 }
 
-/// The files of one turn before its changes.
+/// The original content of the files that were changed in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     before: BTreeMap<String, FileContent>,
@@ -48,7 +49,7 @@ pub(crate) struct Changes {
 }
 
 impl Workspace {
-    /// Returns the current content of these files in the workspace.
+    /// Returns the current content of these files.
     pub(crate) async fn read_files(self: &Arc<Self>, paths: Vec<String>) -> Vec<FileContent> {
         if paths.is_empty() {
             return Vec::new();
@@ -64,7 +65,7 @@ impl Workspace {
 }
 
 impl Changes {
-    /// Stores the content of files before a write. Content that was stored earlier takes precedence.
+    /// Stores the content of files before a write. Does not replace content that was stored earlier.
     pub(crate) fn remember(&mut self, files: Vec<FileContent>) {
         for mut file in files {
             let name = file.place.inside();
@@ -75,7 +76,8 @@ impl Changes {
                 Content::Text(text) => text.len(),
                 Content::Nothing | Content::Unknown => 0,
             };
-            // The file is still recorded: its later content did not exist before the turn.
+            // The file is recorded without its content, so that content after the write is not mistaken for the
+            // original content.
             if self.bytes + bytes > MAX_STORED_BYTES {
                 file.content = Content::Unknown;
             } else {
@@ -85,7 +87,7 @@ impl Changes {
         }
     }
 
-    /// Returns one diff of all files except `names`, within the limits of time and size. Empty: no differences.
+    /// Returns one diff of all files except `names`, within the limits of time and size. Empty if nothing differs.
     pub(crate) async fn diff_without(mut self, names: &BTreeSet<String>) -> String {
         self.before.retain(|name, _| !names.contains(name));
         if self.before.is_empty() {
@@ -110,7 +112,7 @@ impl Changes {
             }
         }
         if left_out > 0 {
-            // Not part of the diff format, so tools that apply the diff skip this line.
+            // This line is not part of the diff format, so tools that apply the diff skip it.
             whole.push_str(&format!("[{left_out} more files changed that are not shown]\n"));
         }
         whole
@@ -126,7 +128,7 @@ fn content_of(place: Place) -> FileContent {
     FileContent { place, content }
 }
 
-/// Returns a file's diff. `None`: one of the contents is unknown, or the time is over.
+/// Returns a file's diff. `None`: one of the contents is unknown, or the deadline has passed.
 fn difference(name: &str, before: &Content, now: &Content, deadline: Instant) -> Option<String> {
     let side = |letter: char, content: &Content| match content {
         Content::Nothing => Some((String::new(), "/dev/null".to_owned())),
@@ -169,7 +171,7 @@ mod tests {
         fs::write(path("changed"), "one\nthree\n").unwrap();
         fs::remove_file(path("deleted")).unwrap();
         fs::write(path("new"), "here\n").unwrap();
-        // A file that was not text before the turn is omitted, even if it is text now.
+        // A file that was not text before the turn is omitted, even if it is text at the end.
         fs::write(path("binary"), "text").unwrap();
         changes.remember(workspace.read_files(vec![path("binary")]).await);
         fs::write(path("binary"), "other text").unwrap();

@@ -1,4 +1,4 @@
-//! Shell commands, with limits for their time and their stored output.
+//! Runs shell commands, with limits for their time and their stored output.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,19 +15,19 @@ use crate::{
     tools::{ToolAnswer, ToolFailure},
 };
 
-/// The shell that takes a command as the argument of `-c`.
+/// The shell, which receives the command as the argument of `-c`.
 const SHELL: &str = "/bin/sh";
 /// Maximum size of the stored standard output, and of the stored standard error, in bytes.
 const MAX_OUTPUT_BYTES: usize = 128 * 1024;
 /// Maximum length of a failed command in an error text, in characters.
 const MAX_TITLE_CHARS: usize = 160;
 
-/// Returns the shell that runs a command.
+/// Returns the shell process that runs a command.
 pub(super) fn shell(cmd: &str, directory: PathBuf, environment: Environment) -> ProcessSpec {
     ProcessSpec::new(SHELL, ["-c", cmd], directory, environment)
 }
 
-/// Runs the shell of a command. Returns its standard output, followed by its standard error.
+/// Runs the shell process of a command. Returns its standard output, followed by its standard error.
 pub(super) async fn run(shell: ProcessSpec, cmd: &str, limit: Duration) -> ToolAnswer {
     let directory = shell.directory.clone();
     let limits = Limits {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_printed_by_command_is_not_made() {
+    async fn call_printed_by_command_is_rejected() {
         let directory = tempfile::tempdir().unwrap();
         let line = r#"{"tool_call":{"name":"wait","args":{}}}"#;
         for ending in ["", "; exit 1"] {

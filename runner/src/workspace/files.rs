@@ -1,4 +1,4 @@
-//! Files of a workspace. Every function here blocks on the disk.
+//! Operations on files of a workspace. All functions block on the disk.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -38,12 +38,13 @@ pub(super) fn bytes(place: &Place) -> io::Result<Vec<u8>> {
 /// Replaces the content of a file. Creates missing parent directories.
 pub(super) fn write(place: &Place, content: &str) -> io::Result<()> {
     let mut file = place.open_file(OFlags::WRONLY | OFlags::CREATE, Missing::Make)?;
-    // Not at the open: only now it is known to be a regular file.
+    // The file is truncated only now, after the check that it is a regular file.
     file.set_len(0)?;
     file.write_all(content.as_bytes())
 }
 
-/// Returns the names in a directory with their kinds, sorted. A link counts as a file, because it is deleted like one.
+/// Returns the names in a directory with their kinds, sorted. A link counts as a file, because it is deleted like a
+/// file.
 pub(super) fn list(place: &Place) -> io::Result<Value> {
     let directory = place.open_directory()?;
     let mut entries = Vec::new();
@@ -78,7 +79,7 @@ pub(super) fn list(place: &Place) -> io::Result<Value> {
     Ok(value)
 }
 
-/// Deletes a file, or a link to anything. A missing file counts as deleted.
+/// Deletes a file, or a link to any target. Deleting a missing file succeeds.
 pub(super) fn delete(place: &Place) -> io::Result<()> {
     let entry = match place.entry(Missing::Fail) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -172,7 +173,7 @@ mod tests {
         delete(&find(&workspace, "no/such/file", FinalLink::Itself)).unwrap();
         assert!(
             delete(&find(&workspace, ".", FinalLink::Itself)).is_err(),
-            "the workspace stays"
+            "the workspace still exists"
         );
     }
 

@@ -33,9 +33,9 @@ use crate::{
 pub(crate) struct Workspace {
     root: PathBuf,
     is_read_only: bool,
-    /// The environment of commands: that of the thread's program.
+    /// The environment of commands. It equals the environment of the thread's program.
     environment: Environment,
-    /// The hidden paths of commands.
+    /// Hides paths from commands.
     secret_masks: SecretMasks,
     command_limit: Duration,
 }
@@ -62,7 +62,7 @@ impl Workspace {
         .await
     }
 
-    /// Returns the targets of these paths. A program reports the paths that it was given, and a link may lead out of
+    /// Returns the targets of these paths. A program reports the paths that its model used, and a link may lead out of
     /// the workspace, or from a writable path to a protected one.
     pub(crate) async fn followed(self: &Arc<Self>, paths: Vec<String>) -> Vec<String> {
         let (workspace, given) = (Arc::clone(self), paths.clone());
@@ -73,7 +73,7 @@ impl Workspace {
         followed.await.unwrap_or(given)
     }
 
-    /// Resolves a call, and checks whether the workspace allows it. Changes nothing.
+    /// Resolves a call and checks whether the workspace permits it. Changes nothing.
     pub(crate) async fn prepare(self: &Arc<Self>, call: WorkspaceCall) -> Result<Prepared, ToolFailure> {
         let workspace = Arc::clone(self);
         blocking(move || {
@@ -114,13 +114,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Returns the program's name of the tool.
+    /// Returns the tool's name in the line protocol.
     pub(crate) const fn tool(&self) -> &'static str {
         self.call.tool.name()
     }
 
-    /// Returns the paths that it would write, relative to the supervisor's path of the workspace. Inner links are
-    /// resolved.
+    /// Returns the paths that the call would write, relative to the supervisor's path of the workspace. Links within
+    /// the workspace are resolved.
     pub(crate) fn written(&self) -> Vec<String> {
         match self.call.tool {
             WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile => {
@@ -131,7 +131,7 @@ impl Prepared {
         }
     }
 
-    /// Returns the arguments for the supervisor's decision: the whole call, with the resolved path in the workspace.
+    /// Returns the arguments for the supervisor's decision: the complete call, with the resolved path in the workspace.
     pub(crate) fn arguments(&self) -> Value {
         let path = self.place.inside();
         let text = &self.call.text;
@@ -142,7 +142,7 @@ impl Prepared {
         }
     }
 
-    /// Executes the call. Dropping the future kills a command, but a file operation completes.
+    /// Executes the call. Dropping the future kills a command, but a started file operation completes.
     pub(crate) async fn perform(self) -> ToolAnswer {
         let Self { workspace, call, place } = self;
         let work: fn(&Place, &WorkspaceCall) -> io::Result<Value> = match call.tool {
@@ -172,7 +172,7 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ToolFailure> {
     spawn_blocking(work)
         .await
-        .unwrap_or_else(|defect| Err(ToolFailure::local(format!("the runner failed at it: {defect}"))))
+        .unwrap_or_else(|defect| Err(ToolFailure::local(format!("internal error of the runner: {defect}"))))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Resolves an agent's paths to paths in the workspace, or rejects them.
 //!
-//! First, all links are followed, and the result must be in the workspace. Then the path is opened name by name from
-//! the workspace's root, and no name may be a link. A link that is created in between causes an error. Therefore the
-//! opened file is the file for which the supervisor decided.
+//! First, all links are followed, and the result must be in the workspace. Then the path is opened component by
+//! component from the workspace's root, and no component may be a link. A link that is created in between causes an
+//! error. Therefore the opened file is the file for which the supervisor decided.
 
 use std::{
     fs::File,
@@ -26,34 +26,36 @@ pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 /// Flags for opening a file, in addition to the requested ones. A pipe must not block the runner.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// The modes of new directories and files. The umask applies.
+/// The mode of new directories. The umask applies.
 const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
+/// The mode of new files. The umask applies.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
-/// The directory where a planning thread may write.
+/// The directory in which a thread in PLANNING mode may write.
 const DOCS: &str = "docs";
 
-/// The handling of a path that ends in a link.
+/// How to handle a path that ends in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinalLink {
-    /// The target of the link.
+    /// Use the target of the link.
     Followed,
-    /// The link itself.
+    /// Use the link itself.
     Itself,
 }
 
-/// The handling of missing directories on the path.
+/// How to handle missing directories on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     Fail,
     Make,
 }
 
-/// A path in a workspace. It may not exist.
+/// A path in a workspace. The file or directory may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The workspace, without links.
+    /// The absolute path of the workspace, without links.
     root: PathBuf,
-    /// The relative path: only names, none of which was a link when it was resolved. Empty: the root itself.
+    /// The path relative to the root. It consists only of names, and none of them was a link when the path was
+    /// resolved. Empty: the root itself.
     inside: PathBuf,
 }
 
@@ -98,7 +100,7 @@ impl Place {
         self.walk(&self.inside, Missing::Fail)
     }
 
-    /// Opens a regular file and nothing else.
+    /// Opens a regular file. Any other kind of file is an error.
     pub(super) fn open_file(&self, wanted: OFlags, missing: Missing) -> io::Result<File> {
         let (directory, name) = self.entry(missing)?;
         let file = File::from(openat(&directory, name, wanted | FILE, NEW_FILE)?);
@@ -137,7 +139,7 @@ impl Place {
     }
 }
 
-/// Returns the target of a path. Names at its end that do not exist are kept unchanged.
+/// Returns the target of a path. Components at its end that do not exist are kept unchanged.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut known = path;
     let mut missing = Vec::new();
@@ -157,8 +159,8 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the target of an absolute path, relative to the workspace if it is inside. Returns the path itself if it
-/// cannot be resolved.
+/// Returns the target of an absolute path, relative to the workspace if it is in the workspace. Returns the path itself
+/// if it cannot be resolved.
 pub(super) fn followed(workspace: &Path, asked: &str) -> String {
     let path = Path::new(asked);
     if !path.is_absolute() {
@@ -178,7 +180,7 @@ fn escapes(asked: &str) -> ToolFailure {
     ToolFailure::new(Reason::ToolDenied, format!("Path escapes repo root: {asked}"))
 }
 
-/// Returns the failure for a path. A link that is found while a path is opened was created after the check, or its
+/// Returns the failure for a path. If a link is found while the path is opened, it was created after the check, or its
 /// target does not exist.
 pub(super) fn failure(asked: &str, error: &io::Error) -> ToolFailure {
     if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_inside_are_found_without_links_and_dots() {
+    fn paths_in_workspace_are_resolved() {
         let outer = fixture();
         for (asked, expected) in [
             (".", "."),
@@ -296,7 +298,10 @@ mod tests {
             assert_eq!(find(&outer, asked, FinalLink::Followed), expected);
         }
         assert!(find(&outer, "missing/../../ws-secret/key", FinalLink::Followed).is_err());
-        assert!(find(&outer, "a/b", FinalLink::Followed).is_err(), "a is no directory");
+        assert!(
+            find(&outer, "a/b", FinalLink::Followed).is_err(),
+            "a is not a directory"
+        );
         assert!(find(&outer, "a\0b", FinalLink::Followed).is_err());
     }
 
@@ -326,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_are_files() {
+    fn only_regular_files_are_opened() {
         let outer = fixture();
         let workspace = outer.path().join("ws");
         let made = Command::new("mkfifo").arg(workspace.join("pipe")).status().unwrap();

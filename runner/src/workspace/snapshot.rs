@@ -1,9 +1,9 @@
-//! The changes of a turn in its workspace, by commands and by tools: the files before the turn compared with the files
-//! after it.
+//! Determines the changes of a turn in its workspace, by commands and by tools, from the files before and after the
+//! turn.
 //!
 //! Git stores and compares the files in the runner's own repository outside the workspace. The index and the objects of
 //! the workspace's repository are not changed, and its settings, which could start programs, do not apply. Files that
-//! `.gitignore` names, large files and repositories within the workspace are omitted.
+//! `.gitignore` excludes, large files and repositories within the workspace are omitted.
 
 use std::{
     collections::BTreeSet,
@@ -29,18 +29,19 @@ use crate::{
 const TIME: Duration = Duration::from_secs(10);
 /// Maximum number of files that one snapshot adds.
 const MAX_FILES: usize = 20_000;
-/// Maximum size that one snapshot adds, and maximum size of all snapshots before the repository is replaced by an empty
-/// one, in bytes.
+/// Maximum size of the files that one snapshot adds, in bytes.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
+/// Maximum size of all snapshots before an empty repository replaces the current one, in bytes.
 const MAX_TOTAL_BYTES: u64 = 2 * MAX_BYTES;
-/// The largest file that is compared, in bytes.
+/// Maximum size of a file that is compared, in bytes.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Maximum size of Git's file lists, in bytes.
 const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
-/// Maximum number of named files if their changes are too large for a diff.
+/// Maximum number of file names in a diff that is too large to be shown.
 const MAX_NAMED: usize = 64;
-/// The file with the paths for Git, and the variable that names it.
+/// The file with the list of paths for Git.
 const PATHS: &str = "troupe-paths";
+/// The variable with the path of that file.
 const PATHS_VARIABLE: &str = "TROUPE_PATHS";
 /// Settings that override all others.
 const SETTINGS: [&str; 5] = [
@@ -61,18 +62,18 @@ pub(crate) struct Snapshots {
     hidden: Vec<PathBuf>,
     latest: Option<Snapshot>,
     added_bytes: u64,
-    /// The reason why snapshots are disabled: the next one would fail in the same way.
+    /// The reason why snapshots are disabled after a failure: the next one would fail for the same reason.
     failed: Option<String>,
 }
 
-/// All files of a workspace at some time, as the id of a Git tree.
+/// All files of a workspace at one time, as the id of a Git tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot(String);
 
 /// The difference between two snapshots.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// The files, relative to the workspace.
+    /// The changed files, relative to the workspace.
     pub(crate) names: BTreeSet<String>,
     pub(crate) diff: String,
 }
@@ -104,12 +105,12 @@ impl Snapshots {
         &self.store
     }
 
-    /// Takes a snapshot of the workspace before a turn.
+    /// Takes a snapshot of the workspace before a turn. `None`: snapshots are disabled.
     pub(crate) async fn before(&mut self) -> Option<Snapshot> {
         if self.added_bytes > MAX_TOTAL_BYTES {
             self.latest = None;
             self.added_bytes = 0;
-            // Remaining files are reused.
+            // Files that could not be removed are reused.
             let _ = tokio::fs::remove_dir_all(&self.store).await;
         }
         self.take().await.ok()
@@ -172,7 +173,7 @@ impl Snapshots {
         ];
         let listed = self.git(list).await?;
         let (root, hidden, file) = (self.root.clone(), self.hidden.clone(), self.store.join(PATHS));
-        let changed = spawn_blocking(move || changed(&root, &hidden, &listed, &file)).await;
+        let changed = spawn_blocking(move || write_changed_paths(&root, &hidden, &listed, &file)).await;
         let changed = changed.map_err(|defect| defect.to_string())??;
         match (&self.latest, changed.files) {
             (Some(latest), 0) => return Ok(latest.clone()),
@@ -246,14 +247,14 @@ impl Snapshots {
     }
 }
 
-/// The files to read again.
+/// The number and size of the files that Git must read again.
 struct Changed {
     files: usize,
     bytes: u64,
 }
 
 /// Writes the listed files that Git must read to a file.
-fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Result<Changed, String> {
+fn write_changed_paths(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Result<Changed, String> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let real_root = real(root);
     let hidden: Vec<PathBuf> = hidden
@@ -273,7 +274,7 @@ fn changed(root: &Path, hidden: &[PathBuf], listed: &[u8], file: &Path) -> Resul
         let size = match fs::symlink_metadata(root.join(path)) {
             Ok(metadata) if metadata.is_dir() || metadata.len() > MAX_FILE_BYTES => continue,
             Ok(metadata) => metadata.len(),
-            // It is gone, or a directory has replaced a file, or the reverse.
+            // The file no longer exists, or a directory has replaced a file, or a file has replaced a directory.
             Err(_) => 0,
         };
         if names.insert(name) {

@@ -1,5 +1,5 @@
-//! Programs that speak the Agent Client Protocol, played by scripts: how long one may take to start, and how much it
-//! may ask for.
+//! Agent Client Protocol programs, simulated by scripts: the time for their start, and the number of their permission
+//! requests.
 
 use std::{fs, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Says nothing, not even at its start.
+/// A program that writes nothing, not even at its start.
 const SILENT: &str = "touch $DIR/began; exec tail -f $DIR/began";
 
-/// Begins as OpenCode does, and has then read its first prompt.
+/// Begins as OpenCode does, and reads its first prompt.
 pub(crate) const BEGIN: &str = r#"
 read -r greeting
 echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
@@ -30,7 +30,7 @@ echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","configOptions":[{"id":"
 read -r prompt
 "#;
 
-/// A runner whose programs are that script; `$DIR` in it is a directory of the test's own.
+/// Returns a runner whose programs run that script. `$DIR` in it is a directory of the test.
 async fn runner(script: &str) -> TestRunner {
     TestRunner::with("", |config| {
         let directory = config.scratch.parent().unwrap().to_str().unwrap();
@@ -47,7 +47,7 @@ async fn runner(script: &str) -> TestRunner {
     .await
 }
 
-/// A thread that needs no bubblewrap.
+/// Returns the start of a thread that does not need bubblewrap.
 fn start_free() -> StartThread {
     StartThread {
         thread_token: "thread-token".to_owned(),
@@ -59,11 +59,11 @@ fn start_free() -> StartThread {
     }
 }
 
-/// Waits until the program has written something to a file.
-async fn written(runner: &TestRunner, name: &str, is_there: impl Fn(&str) -> bool) {
+/// Waits until the content of a file that the program writes satisfies the predicate.
+async fn wait_for_file(runner: &TestRunner, name: &str, is_complete: impl Fn(&str) -> bool) {
     let path = runner.directory.path().join(name);
     let written = async {
-        while !fs::read_to_string(&path).is_ok_and(|text| is_there(&text)) {
+        while !fs::read_to_string(&path).is_ok_and(|text| is_complete(&text)) {
             yield_now().await;
         }
     };
@@ -73,12 +73,12 @@ async fn written(runner: &TestRunner, name: &str, is_there: impl Fn(&str) -> boo
     );
 }
 
-/// Waits until a program is [`SILENT`]. Returns the ids of its processes, all of which exist.
-async fn silence(runner: &TestRunner) -> Vec<String> {
-    written(runner, "began", |_| true).await;
+/// Waits until a [`SILENT`] program is running. Returns the ids of its processes.
+async fn wait_for_silent_program(runner: &TestRunner) -> Vec<String> {
+    wait_for_file(runner, "began", |_| true).await;
     let mark = runner.directory.path().join("began");
     let mark = mark.to_str().unwrap();
-    // While a program takes another one's place, its process has no command line.
+    // While a process replaces its program by another one, its command line is empty.
     let running = async {
         loop {
             let ids = processes_of(mark);
@@ -91,7 +91,7 @@ async fn silence(runner: &TestRunner) -> Vec<String> {
     timeout(Duration::from_secs(20), running).await.expect("it is running")
 }
 
-/// The ids of the processes that have this in their command lines.
+/// Returns the ids of the processes whose command lines contain the mark.
 fn processes_of(mark: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|process| {
@@ -103,7 +103,7 @@ fn processes_of(mark: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn failed_program_start_ends_with_thread() {
+async fn hanging_program_start_ends_with_thread() {
     for (policy, grace) in [
         (ClosePolicy::Terminate, LONG),
         (ClosePolicy::Kill, LONG),
@@ -111,7 +111,7 @@ async fn failed_program_start_ends_with_thread() {
     ] {
         let runner = runner(SILENT).await;
         let mut supervisor = runner.started(start_free()).await;
-        let ids = silence(&runner).await;
+        let ids = wait_for_silent_program(&runner).await;
         supervisor.close(policy, grace).await;
         supervisor.stopped().await;
         all_gone(&ids).await;
@@ -120,14 +120,14 @@ async fn failed_program_start_ends_with_thread() {
 }
 
 #[tokio::test]
-async fn failed_program_restart_ends_with_thread() {
+async fn hanging_program_restart_ends_with_thread() {
     let script = format!("if [ -e $DIR/first ]; then {SILENT}; fi\ntouch $DIR/first\n{BEGIN}\nexit 3");
     let runner = runner(&script).await;
     let mut supervisor = runner.started(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Errored);
     supervisor.give_turn(turn(2)).await;
-    let ids = silence(&runner).await;
+    let ids = wait_for_silent_program(&runner).await;
     supervisor.close(ClosePolicy::Kill, LONG).await;
     supervisor.stopped().await;
     all_gone(&ids).await;
@@ -138,13 +138,13 @@ async fn failed_program_restart_ends_with_thread() {
 async fn stopping_runner_does_not_wait_for_start() {
     let runner = runner(SILENT).await;
     let _supervisor = runner.started(start_free()).await;
-    let ids = silence(&runner).await;
+    let ids = wait_for_silent_program(&runner).await;
     runner.shut_down().await.unwrap();
     all_gone(&ids).await;
 }
 
 #[tokio::test]
-async fn concurrent_questions_of_program_are_bounded() {
+async fn concurrent_permission_requests_are_bounded() {
     let asking = r#"
 echo '{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"bash","kind":"execute","status":"pending","rawInput":{}}}}'
 n=0
@@ -159,8 +159,8 @@ read -r end
     let mut supervisor = runner.started(start_free()).await;
     supervisor.turn_started().await;
     assert_eq!(supervisor.question().await.tool, "bash");
-    // No operator decides, so the first response is the one to the call above the limit.
-    written(&runner, "answer", |text| text.ends_with('\n')).await;
+    // No operator decides, so the first response is the one to the request above the limit.
+    wait_for_file(&runner, "answer", |text| text.ends_with('\n')).await;
     let answer = runner.file("answer");
     assert!(
         answer.contains(r#""id":32"#) && answer.contains(r#""optionId":"reject""#),

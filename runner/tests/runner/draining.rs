@@ -11,12 +11,12 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A runner that drains for as long as it takes.
+/// Returns a runner without a short drain limit.
 async fn runner(script: &str) -> TestRunner {
     TestRunner::with(script, |config| config.timing.drain_limit = LONG).await
 }
 
-/// Another thread than the one of most tests.
+/// Returns the start of a second thread.
 fn another() -> StartThread {
     StartThread {
         thread_id: "0190a5a4-0000-7000-8000-000000000002".to_owned(),
@@ -24,7 +24,7 @@ fn another() -> StartThread {
     }
 }
 
-fn let_it_go_on(runner: &TestRunner) {
+fn finish_turn(runner: &TestRunner) {
     std::fs::write(runner.directory.path().join("go"), "").unwrap();
 }
 
@@ -32,7 +32,7 @@ fn let_it_go_on(runner: &TestRunner) {
 async fn running_turn_ends_before_runner() {
     let runner = runner(PATIENT).await;
     let mut supervisor = runner.in_first_turn().await;
-    runner.ask_to_end();
+    runner.request_stop();
     supervisor.draining().await;
 
     supervisor.start(another()).await;
@@ -41,39 +41,39 @@ async fn running_turn_ends_before_runner() {
         (refused.refusal(), refused.message.as_str()),
         (StartRefusal::NoCapacity, "the runner is stopping")
     );
-    let_it_go_on(&runner);
+    finish_turn(&runner);
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
-    // The program of a settled thread is the supervisor's to stop.
+    // The supervisor must stop the program of a settled thread.
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     supervisor.stopped().await;
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
 }
 
 #[tokio::test]
 async fn draining_is_announced_on_every_stream() {
     let runner = runner(PATIENT).await;
     let mut supervisor = runner.in_first_turn().await;
-    runner.ask_to_end();
+    runner.request_stop();
     supervisor.draining().await;
     drop(supervisor);
 
     let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     supervisor.draining().await;
-    let_it_go_on(&runner);
+    finish_turn(&runner);
     assert_eq!(supervisor.turn_ended().await.turn, 1);
     supervisor.close(ClosePolicy::Terminate, LONG).await;
     supervisor.stopped().await;
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
 }
 
 #[tokio::test]
 async fn draining_runner_without_supervisor_ends_after_lease() {
     let runner = runner(STUBBORN).await;
     let (mut supervisor, ids) = stubborn(&runner).await;
-    runner.ask_to_end();
+    runner.request_stop();
     supervisor.draining().await;
     drop(supervisor);
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
     all_gone(&ids).await;
 }
 
@@ -84,14 +84,14 @@ async fn thread_over_drain_timeout_is_stopped() {
     })
     .await;
     let (mut supervisor, ids) = stubborn(&runner).await;
-    runner.ask_to_end();
+    runner.request_stop();
     supervisor.draining().await;
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
     all_gone(&ids).await;
 }
 
-/// A runner that gives turns no time to end, and programs enough to end a turn that is interrupted.
-async fn impatient(script: &str) -> TestRunner {
+/// Returns a runner that interrupts running turns immediately, and whose programs have enough time to end them.
+async fn runner_without_drain_time(script: &str) -> TestRunner {
     TestRunner::with(script, |config| {
         config.timing.drain_limit = Duration::ZERO;
         config.timing.stop_grace = LONG;
@@ -101,40 +101,40 @@ async fn impatient(script: &str) -> TestRunner {
 
 #[tokio::test]
 async fn running_turn_of_stopped_runner_is_interrupted() {
-    let runner = impatient(INTERRUPTIBLE).await;
+    let runner = runner_without_drain_time(INTERRUPTIBLE).await;
     let mut supervisor = runner.in_first_turn().await;
-    runner.ask_to_end();
+    runner.request_stop();
     let ended = supervisor.turn_ended().await;
     assert_eq!(
         (ended.outcome(), ended.message.as_str(), ended.runner_stopped),
         (TurnOutcome::Interrupted, "the service was stopped", true)
     );
     supervisor.stopped().await;
-    assert_eq!(runner.over().await.unwrap().interrupted, [THREAD]);
+    assert_eq!(runner.ended().await.unwrap().interrupted, [THREAD]);
 }
 
 #[tokio::test]
 async fn stopped_runner_waits_for_acknowledgement_of_reports() {
-    let runner = impatient(INTERRUPTIBLE).await;
+    let runner = runner_without_drain_time(INTERRUPTIBLE).await;
     let mut supervisor = runner.in_first_turn().await;
-    runner.ask_to_end();
+    runner.request_stop();
     let ended = supervisor.report().await;
     let stopped = supervisor.report().await;
     assert_eq!(stopped.report_sequence, ended.report_sequence + 1);
-    // The stream is lost before the acknowledgements: on the next one the reports come again.
+    // The stream is lost before the acknowledgements, so the reports are sent again on the next one.
     drop(supervisor);
     let mut supervisor = runner.attached(vec![verdict(true, 1)]).await;
     assert!(supervisor.turn_ended().await.runner_stopped);
     supervisor.stopped().await;
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
 }
 
 #[tokio::test]
 async fn stopped_runner_ends_without_acknowledgement_in_time() {
     let runner = TestRunner::with(INTERRUPTIBLE, |_| {}).await;
     let _supervisor = runner.in_first_turn().await;
-    runner.ask_to_end();
-    runner.over().await.unwrap();
+    runner.request_stop();
+    runner.ended().await.unwrap();
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn slot_of_closed_thread_is_freed_after_program_stops() {
     assert_eq!((report.thread_id, report.report_sequence), (another().thread_id, 1));
     supervisor.turn_ended().await;
 
-    // The first one is open still; its next turn is a new attempt, for which there is no place yet.
+    // The first thread is still open. Its next turn is a new attempt, for which there is no capacity.
     let next = StartThread {
         generation: 2,
         turn: Some(turn(2)),

@@ -1,4 +1,4 @@
-//! Roles that name a model endpoint. Programs that support an endpoint receive it; other programs are diagnosed.
+//! Roles that name a model endpoint. Programs that support endpoints receive it. For other programs a gap is reported.
 
 use std::{path::Path, process::Command};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const ENDPOINT: &str = "https://proxy.example/v1";
 
-/// Begins as Claude Code does, and has then read its first prompt.
+/// Begins as Claude Code does, and reads its first prompt.
 const CLAUDE: &str = r#"#!/bin/sh
 printf '%s' "$ANTHROPIC_BASE_URL" > $DIR/told
 read -r greeting
@@ -60,7 +60,7 @@ fn claude(directory: &str) -> Program {
     }))
 }
 
-/// A thread of a role with that model and that endpoint, which needs no bubblewrap.
+/// Returns the start of a thread whose role has that model and an endpoint. It does not need bubblewrap.
 fn start_with(model: &str) -> StartThread {
     StartThread {
         thread_token: "thread-token".to_owned(),
@@ -87,10 +87,10 @@ async fn program_receives_endpoint_of_model() {
     let stage_of_opencode = runner(opencode).await;
     let mut supervisor = stage_of_opencode.attached(Vec::new()).await;
     supervisor.start(start_with("acme/m")).await;
-    // The first report: there is no gap.
+    // The first report would be the gap, but there is none.
     supervisor.turn_started().await;
     let told = stage_of_opencode.file("told");
-    // A local proxy with the path of the endpoint, which counts its requests.
+    // The program receives the address of a local proxy with the path of the endpoint. The proxy counts its requests.
     let (_, address) = told
         .split_once(r#""provider":{"acme":{"options":{"baseURL":"http://127.0.0.1:"#)
         .expect(&told);
@@ -107,7 +107,7 @@ async fn program_receives_endpoint_of_model() {
 
 #[tokio::test]
 async fn unused_endpoint_is_a_gap() {
-    // OpenCode gets no provider, and Claude Code uses its own model instead of the role's.
+    // OpenCode receives no provider with the model, and Claude Code uses its own model instead of the role's.
     let default = |directory: &str| claude(directory).with_default_model().unwrap();
     for runner in [runner(opencode).await, runner(default).await] {
         let mut supervisor = runner.started(start_with("m")).await;

@@ -1,4 +1,4 @@
-//! The runner against a supervisor that the tests play themselves, over real gRPC, with `/bin/sh` scripts as agents.
+//! Tests of the runner with a fake supervisor over real gRPC, and with `/bin/sh` scripts as agents.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod acp;

@@ -1,4 +1,4 @@
-//! Scripts that speak the protocol, and what became of their processes.
+//! Scripts that speak the line protocol, and checks of their processes.
 
 use std::{path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::{task::yield_now, time::timeout};
 
 use crate::supervisor::{Attached, TestRunner, start};
 
-/// Ends each turn with the turn's input; answers no other message.
+/// Ends each turn immediately, and exits on shutdown. Ignores other messages.
 pub(crate) const ECHO: &str = r#"
 while IFS= read -r line; do
   case "$line" in
@@ -16,7 +16,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Ends its turn when the test creates a file.
+/// Ends its turn when the test creates the file `go`.
 pub(crate) const PATIENT: &str = r#"
 echo $$ > $DIR/pid
 while IFS= read -r line; do
@@ -35,8 +35,8 @@ while IFS= read -r line; do
 done
 "#;
 
-/// Never ends its turn. Ignores all messages and all signals that can be ignored. It starts a child of the same kind
-/// and writes the ids of both to files.
+/// Never ends its turn. Ignores all messages and all signals that can be ignored. Starts a child that does the same,
+/// and writes the ids of both processes to files.
 pub(crate) const STUBBORN: &str = r#"
 trap '' TERM INT
 echo $$ > $DIR/parent
@@ -46,7 +46,7 @@ echo '{"type":"output","text":"stubborn"}'
 while :; do sleep 1; done
 "#;
 
-/// Starts a thread of [`STUBBORN`]. Returns the ids of both processes, which are running.
+/// Starts a thread with [`STUBBORN`]. Returns the ids of both processes, which are running.
 pub(crate) async fn stubborn(runner: &TestRunner) -> (Attached, [String; 2]) {
     let mut supervisor = runner.started(start()).await;
     supervisor.output("stubborn").await;
@@ -60,7 +60,7 @@ pub(crate) fn is_running(id: &str) -> bool {
     let Ok(stat) = std::fs::read_to_string(Path::new("/proc").join(id).join("stat")) else {
         return false;
     };
-    // The state follows the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may contain any characters.
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, Some('Z' | 'X'))
 }

@@ -1,4 +1,4 @@
-//! Broken streams: threads continue, and their reports arrive.
+//! Broken streams: threads continue, and their reports arrive on the next stream.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn unacknowledged_reports_are_resent() {
     let held = &supervisor.hello.threads[0];
     assert_eq!((held.generation, held.turn, held.report_sequence), (1, 1, 2));
     assert_eq!(supervisor.acknowledged_report().await, ended);
-    // The new stream takes new reports as well.
+    // The new stream receives new reports as well.
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.acknowledged_report().await.report_sequence, 3);
     runner.shut_down().await.unwrap();
@@ -34,7 +34,7 @@ async fn turn_end_during_disconnect_is_reported() {
     let runner = TestRunner::with_script(PATIENT).await;
     let supervisor = runner.in_first_turn().await;
     supervisor
-        .say(attach_response::Message::GoAway(RunnerGoAway {
+        .send(attach_response::Message::GoAway(RunnerGoAway {
             reason: "draining".to_owned(),
         }))
         .await;
@@ -70,7 +70,7 @@ async fn released_thread_is_stopped_without_report() {
 async fn each_stream_uses_current_token_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
-    // As long as a projected Kubernetes service account token.
+    // The token is as long as a projected Kubernetes service account token.
     let token = |name: &str| format!("runner-token-{name}-{}", "x".repeat(1_500));
     std::fs::write(&path, token("old")).unwrap();
     let runner = TestRunner::with(ECHO, |config| {
@@ -98,7 +98,7 @@ async fn unknown_thread_is_reported_stopped() {
     assert!(matches!(report.kind, Some(Kind::Stopped(_))));
     drop(supervisor);
 
-    // The runner keeps reporting the attempt until that is durable.
+    // The runner reports the stop again on each stream until it is durable.
     let mut supervisor = runner.attached(vec![verdict(true, 0)]).await;
     assert_eq!(supervisor.hello.threads[0].report_sequence, 1);
     supervisor.stopped().await;

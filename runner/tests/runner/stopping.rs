@@ -1,4 +1,4 @@
-//! Interrupting and stopping programs: politely, then by force, and nothing is left.
+//! Interrupts and stops programs, first with a message and then with signals. No process is left.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn interrupted_turn_ends_and_program_continues() {
     let runner = TestRunner::with_script(POLITE).await;
     let mut supervisor = runner.started(start()).await;
     supervisor.output("ready").await;
-    // Of a turn that is not running: nothing.
+    // An interrupt of a turn that is not running has no effect.
     supervisor.interrupt(9).await;
     supervisor.interrupt(1).await;
     let ended = supervisor.turn_ended().await;

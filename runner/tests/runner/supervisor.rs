@@ -29,15 +29,15 @@ use troupe_runner::{Ended, ProcessProgram, ProgramKind, RunnerConfig, RunnerErro
 
 use crate::tools::Tools;
 
-/// Timeout of a wait for an expected message. Only a failing test waits that long.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for receiving an expected message. Only a failing test waits that long.
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
-/// The one thread of most tests.
+/// The id of the thread in most tests.
 pub(crate) const THREAD: &str = "0190a5a4-0000-7000-8000-000000000001";
 
 type Outgoing = mpsc::Sender<Result<AttachResponse, Status>>;
 
-/// A stream as it is opened, with the token that it is opened with.
+/// The token of an opened stream, and both directions of the stream.
 type Opened = (String, Outgoing, Streaming<AttachRequest>);
 
 /// A stream that a runner has opened.
@@ -85,7 +85,8 @@ pub(crate) struct TestRunner {
 }
 
 impl TestRunner {
-    /// Starts both. `script` is what `/bin/sh` runs for each thread; `$DIR` in it is a directory of the test's own.
+    /// Starts a supervisor and a runner. `/bin/sh` runs the script for each thread. `$DIR` in it is a directory of the
+    /// test.
     pub(crate) async fn with_script(script: &str) -> Self {
         Self::with(script, |_| {}).await
     }
@@ -108,10 +109,10 @@ impl TestRunner {
         let mut config = RunnerConfig::new("runner-1", url, program, directory.path().join("scratch"));
         config.token = Some("runner-token".parse().unwrap());
         config.timing = Timing {
-            // Long: only the test that waits for its end shortens it.
+            // Long, because only the test of this timeout needs a shorter one.
             interrupt_grace: Duration::from_secs(3600),
             stop_grace: Duration::from_millis(400),
-            // None: only the tests of draining give time for it.
+            // Zero, because only tests of draining need more.
             drain_limit: Duration::ZERO,
             ..Timing::default()
         };
@@ -126,20 +127,20 @@ impl TestRunner {
         }
     }
 
-    /// The next stream that the runner opens, greeted with these verdicts.
+    /// Returns the next stream that the runner opens, after a welcome with these verdicts.
     pub(crate) async fn attached(&self, verdicts: Vec<HeldThreadVerdict>) -> Attached {
         let mut streams = self.streams.lock().await;
-        let (token, to_runner, mut from_runner) = timeout(PATIENCE, streams.recv())
+        let (token, to_runner, mut from_runner) = timeout(WAIT_LIMIT, streams.recv())
             .await
             .expect("the runner attaches")
             .unwrap();
-        let first = timeout(PATIENCE, from_runner.message())
+        let first = timeout(WAIT_LIMIT, from_runner.message())
             .await
-            .expect("hello comes")
+            .expect("the runner sends a hello")
             .unwrap()
             .unwrap();
         let Some(attach_request::Message::Hello(hello)) = first.message else {
-            panic!("hello comes first, not {first:?}");
+            panic!("expected a hello first, got {first:?}");
         };
         let attached = Attached {
             token,
@@ -150,7 +151,7 @@ impl TestRunner {
             from_runner,
         };
         attached
-            .say(attach_response::Message::Welcome(RunnerWelcome {
+            .send(attach_response::Message::Welcome(RunnerWelcome {
                 lease: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
                 peers: Vec::new(),
                 threads: verdicts,
@@ -159,37 +160,40 @@ impl TestRunner {
         attached
     }
 
-    /// The first stream, on which a thread starts.
+    /// Returns the first stream, after a command to start a thread.
     pub(crate) async fn started(&self, start: StartThread) -> Attached {
         let supervisor = self.attached(Vec::new()).await;
         supervisor.start(start).await;
         supervisor
     }
 
-    /// The first stream, on which the first turn of a thread has started.
+    /// Returns the first stream, after the start of a thread's first turn.
     pub(crate) async fn in_first_turn(&self) -> Attached {
         let mut supervisor = self.started(start()).await;
         supervisor.turn_started().await;
         supervisor
     }
 
-    /// Asks the runner to end.
-    pub(crate) fn ask_to_end(&self) {
+    /// Requests that the runner stops.
+    pub(crate) fn request_stop(&self) {
         self.stop.cancel();
     }
 
-    /// Shuts the runner down and waits for it.
+    /// Stops the runner and waits for its end.
     pub(crate) async fn shut_down(self) -> Result<Ended, RunnerError> {
-        self.ask_to_end();
-        self.over().await
+        self.request_stop();
+        self.ended().await
     }
 
-    /// Waits for the runner to end by itself.
-    pub(crate) async fn over(self) -> Result<Ended, RunnerError> {
-        timeout(PATIENCE, self.runner).await.expect("the runner ends").unwrap()
+    /// Waits for the runner's end.
+    pub(crate) async fn ended(self) -> Result<Ended, RunnerError> {
+        timeout(WAIT_LIMIT, self.runner)
+            .await
+            .expect("the runner ends")
+            .unwrap()
     }
 
-    /// What the program wrote to a file, without its line end.
+    /// Returns the content of a file that the program wrote, without its line end.
     pub(crate) fn file(&self, name: &str) -> String {
         let path = self.directory.path().join(name);
         std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
@@ -197,13 +201,13 @@ impl TestRunner {
 }
 
 impl Attached {
-    pub(crate) async fn say(&self, message: attach_response::Message) {
+    pub(crate) async fn send(&self, message: attach_response::Message) {
         let response = AttachResponse { message: Some(message) };
         self.to_runner.send(Ok(response)).await.unwrap();
     }
 
     pub(crate) async fn start(&self, start: StartThread) {
-        self.say(attach_response::Message::StartThread(start)).await;
+        self.send(attach_response::Message::StartThread(start)).await;
     }
 
     pub(crate) async fn give_turn(&self, turn: Turn) {
@@ -220,7 +224,7 @@ impl Attached {
     }
 
     pub(crate) async fn deliver(&self, generation: u32, delivery: Delivery) {
-        self.say(attach_response::Message::DeliverInput(DeliverInput {
+        self.send(attach_response::Message::DeliverInput(DeliverInput {
             command_id: "deliver".to_owned(),
             thread_id: THREAD.to_owned(),
             generation,
@@ -230,7 +234,7 @@ impl Attached {
     }
 
     pub(crate) async fn interrupt(&self, turn: u32) {
-        self.say(attach_response::Message::Interrupt(InterruptTurn {
+        self.send(attach_response::Message::Interrupt(InterruptTurn {
             command_id: "interrupt".to_owned(),
             thread_id: THREAD.to_owned(),
             generation: 1,
@@ -249,12 +253,12 @@ impl Attached {
     }
 
     /// Stops the program of a thread that stays open.
-    pub(crate) async fn make_room(&self) {
-        self.stop_program(1, ClosePolicy::Terminate, PATIENCE, true).await;
+    pub(crate) async fn stop_idle_program(&self) {
+        self.stop_program(1, ClosePolicy::Terminate, WAIT_LIMIT, true).await;
     }
 
     async fn stop_program(&self, generation: u32, policy: ClosePolicy, grace: Duration, thread_goes_on: bool) {
-        self.say(attach_response::Message::Shutdown(ShutdownThread {
+        self.send(attach_response::Message::Shutdown(ShutdownThread {
             command_id: "shutdown".to_owned(),
             thread_id: THREAD.to_owned(),
             generation,
@@ -267,7 +271,7 @@ impl Attached {
     }
 
     pub(crate) async fn acknowledge(&self, report: &RunnerReport) {
-        self.say(attach_response::Message::ReportAck(ReportAck {
+        self.send(attach_response::Message::ReportAck(ReportAck {
             thread_id: report.thread_id.clone(),
             generation: report.generation,
             report_sequence: report.report_sequence,
@@ -275,8 +279,8 @@ impl Attached {
         .await;
     }
 
-    /// The first message that `pick` picks; others are passed over.
-    async fn until<T>(&mut self, what: &str, pick: impl Fn(attach_request::Message) -> Option<T>) -> T {
+    /// Returns the first result of `pick`. Drops the messages before it.
+    async fn receive<T>(&mut self, what: &str, pick: impl Fn(attach_request::Message) -> Option<T>) -> T {
         let found = async {
             loop {
                 let request = self.from_runner.message().await.unwrap().expect("the stream continues");
@@ -288,7 +292,7 @@ impl Attached {
                             generation: batch.generation,
                             batch: batch.batch,
                         };
-                        self.say(attach_response::Message::TranscriptAck(ack)).await;
+                        self.send(attach_response::Message::TranscriptAck(ack)).await;
                     }
                 }
                 if let Some(found) = request.message.and_then(&pick) {
@@ -296,30 +300,30 @@ impl Attached {
                 }
             }
         };
-        timeout(PATIENCE, found)
+        timeout(WAIT_LIMIT, found)
             .await
-            .unwrap_or_else(|_| panic!("{what} comes"))
+            .unwrap_or_else(|_| panic!("did not receive {what}"))
     }
 
-    /// Receives a batch of a transcript and those before it.
+    /// Receives a batch of a transcript, and all batches before it.
     pub(crate) async fn batch(&mut self, number: u64) {
-        self.until("a batch", |message| match message {
+        self.receive("a batch", |message| match message {
             attach_request::Message::Transcript(batch) if batch.batch == number => Some(()),
             _ => None,
         })
         .await;
     }
 
-    /// The next report, which is not acknowledged by this.
+    /// Returns the next report without acknowledging it.
     pub(crate) async fn report(&mut self) -> RunnerReport {
-        self.until("a report", |message| match message {
+        self.receive("a report", |message| match message {
             attach_request::Message::Report(report) => Some(report),
             _ => None,
         })
         .await
     }
 
-    /// The next report, acknowledged.
+    /// Returns and acknowledges the next report.
     pub(crate) async fn acknowledged_report(&mut self) -> RunnerReport {
         let report = self.report().await;
         self.acknowledge(&report).await;
@@ -329,46 +333,46 @@ impl Attached {
     pub(crate) async fn turn_started(&mut self) -> u32 {
         match self.acknowledged_report().await.kind {
             Some(Kind::TurnStarted(started)) => started.turn,
-            other => panic!("a turn starts, not {other:?}"),
+            other => panic!("expected the start of a turn, got {other:?}"),
         }
     }
 
     pub(crate) async fn turn_ended(&mut self) -> TurnEndedReport {
         match self.acknowledged_report().await.kind {
             Some(Kind::TurnEnded(ended)) => ended,
-            other => panic!("a turn ends, not {other:?}"),
+            other => panic!("expected the end of a turn, got {other:?}"),
         }
     }
 
-    /// The diff of a turn that is about to end.
+    /// Returns the diff of the turn that ends next.
     pub(crate) async fn diff(&mut self) -> String {
         match self.acknowledged_report().await.kind {
             Some(Kind::Artifact(artifact)) if artifact.kind == "diff" => {
                 String::from_utf8(artifact.data.into()).expect("a diff is text")
             }
-            other => panic!("a turn's diff comes, not {other:?}"),
+            other => panic!("expected a turn's diff, got {other:?}"),
         }
     }
 
     pub(crate) async fn stopped(&mut self) -> ThreadStoppedReport {
         match self.acknowledged_report().await.kind {
             Some(Kind::Stopped(stopped)) => stopped,
-            other => panic!("the thread stops, not {other:?}"),
+            other => panic!("expected the stop of the thread, got {other:?}"),
         }
     }
 
-    /// The next question whether a tool may run.
+    /// Returns the next permission request.
     pub(crate) async fn question(&mut self) -> ToolRequest {
-        self.until("a question", |message| match message {
+        self.receive("a question", |message| match message {
             attach_request::Message::ToolRequest(request) => Some(request),
             _ => None,
         })
         .await
     }
 
-    /// Answers a question: an empty reason allows the tool.
+    /// Answers a permission request. An empty reason allows the tool.
     pub(crate) async fn decide(&self, question: &ToolRequest, reason: &str) {
-        self.say(attach_response::Message::ToolDecision(ToolDecision {
+        self.send(attach_response::Message::ToolDecision(ToolDecision {
             request_id: question.request_id.clone(),
             allowed: reason.is_empty(),
             reason: reason.to_owned(),
@@ -377,23 +381,23 @@ impl Attached {
         .await;
     }
 
-    /// Allows the tool of the next question.
+    /// Allows the next permission request.
     pub(crate) async fn allow(&mut self) {
         let question = self.question().await;
         self.decide(&question, "").await;
     }
 
     pub(crate) async fn refused(&mut self) -> StartRefused {
-        self.until("a refusal", |message| match message {
+        self.receive("a refusal", |message| match message {
             attach_request::Message::StartRefused(refused) => Some(refused),
             _ => None,
         })
         .await
     }
 
-    /// Waits for output with these words.
+    /// Waits for output that contains the words.
     pub(crate) async fn output(&mut self, words: &str) {
-        self.until(words, |message| match message {
+        self.receive(words, |message| match message {
             attach_request::Message::Output(ThreadOutput { text, .. }) => text.contains(words).then_some(()),
             _ => None,
         })
@@ -402,30 +406,30 @@ impl Attached {
 
     /// Waits for an activity.
     pub(crate) async fn activity(&mut self, activity: &str) {
-        self.until(activity, |message| match message {
+        self.receive(activity, |message| match message {
             attach_request::Message::Telemetry(telemetry) => (telemetry.activity == activity).then_some(()),
             _ => None,
         })
         .await;
     }
 
-    /// Waits until it says that it drains.
+    /// Waits until the runner reports that it drains.
     pub(crate) async fn draining(&mut self) {
-        self.until("the word that it drains", |message| {
+        self.receive("the drain notice", |message| {
             matches!(message, attach_request::Message::Draining(_)).then_some(())
         })
         .await;
     }
 
     pub(crate) async fn heartbeat(&mut self) {
-        self.until("a heartbeat", |message| {
+        self.receive("a heartbeat", |message| {
             matches!(message, attach_request::Message::Heartbeat(_)).then_some(())
         })
         .await;
     }
 }
 
-/// Changes the one program of a runner.
+/// Changes the only program of a runner.
 pub(crate) fn change(config: &mut RunnerConfig, change: impl FnOnce(&mut ProcessProgram)) {
     match &mut config.programs.programs[0].kind {
         ProgramKind::Process(program) => change(program),
@@ -433,7 +437,7 @@ pub(crate) fn change(config: &mut RunnerConfig, change: impl FnOnce(&mut Process
     }
 }
 
-/// The thread's start in its first generation, with a first turn.
+/// Returns the start of a thread in its first generation, with its first turn.
 pub(crate) fn start() -> StartThread {
     StartThread {
         command_id: "start".to_owned(),
@@ -445,7 +449,7 @@ pub(crate) fn start() -> StartThread {
     }
 }
 
-/// A turn with a whole prompt.
+/// Returns a turn with a complete prompt.
 pub(crate) fn turn(number: u32) -> Turn {
     Turn {
         turn: number,
@@ -476,7 +480,7 @@ pub(crate) fn input(text: &str) -> Input {
     }
 }
 
-/// The verdict of a supervisor about [`THREAD`].
+/// Returns a verdict for [`THREAD`].
 pub(crate) fn verdict(go_on: bool, applied_report_sequence: u64) -> HeldThreadVerdict {
     HeldThreadVerdict {
         thread_id: THREAD.to_owned(),

@@ -1,4 +1,4 @@
-//! The supervisor's tools, as far as the tests need them: the generated trait has every method, this one has four.
+//! A fake of the supervisor's tools. The generated service trait has every method, but this fake has only four.
 
 use std::convert::Infallible;
 
@@ -21,8 +21,8 @@ use troupe_proto::{
 /// The id of every agent that is spawned.
 pub(crate) const SPAWNED: &str = "0190a5a4-1111-7000-8000-000000000001";
 
-/// For callers with the thread's token: describes no tools, spawns explorers, takes handoffs to them, and has every edge
-/// wait for an operator. Refuses everything else.
+/// A fake for callers with the thread's token: describes no tools, spawns explorers, accepts handoffs to them, and lets
+/// every edge wait for an operator. Rejects every other call.
 #[derive(Clone)]
 pub(crate) struct Tools;
 

@@ -8,7 +8,7 @@ use crate::{
     supervisor::{TestRunner, input, start, turn, verdict},
 };
 
-/// A program that prints, calls tools of the workspace, and reports a plan twice and a tool of its own.
+/// A program that prints text, calls workspace tools, reports the same plan twice, and reports the use of its own tool.
 const BUSY: &str = r#"
 read -r turn
 echo 'looking'
@@ -104,7 +104,7 @@ async fn entries_without_acknowledgement_are_resent() {
     supervisor.turn_ended().await;
     assert!(
         supervisor.transcript[0].batch > numbers.len() as u64,
-        "acknowledged ones are not resent"
+        "acknowledged entries are not resent"
     );
     runner.shut_down().await.unwrap();
 }
@@ -121,7 +121,7 @@ done
 "#;
 
 #[tokio::test]
-async fn entries_beyond_bound_are_counted() {
+async fn entries_beyond_limit_are_counted() {
     let runner = TestRunner::with_script(TALKATIVE).await;
     let mut supervisor = runner.attached(Vec::new()).await;
     supervisor.acknowledges_transcripts = false;

@@ -1,4 +1,4 @@
-//! Turns: what a program is given, what it says, and what is reported of it.
+//! Turns: the messages that a program receives and sends, and the runner's reports about them.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn thread_and_its_turns_start_and_end() {
     assert_eq!(ended.usage.map(|usage| usage.turns), Some(1));
     assert_eq!(ended.output_sha256.len(), 64);
 
-    // The same program takes the next turn; the same turn again is no other one.
+    // The same program executes the next turn. A repeated dispatch of a turn has no effect.
     supervisor.give_turn(turn(1)).await;
     supervisor.give_turn(turn(2)).await;
     assert_eq!(supervisor.turn_started().await, 2);
@@ -186,11 +186,7 @@ async fn input_reaches_running_turn_once() {
             other => panic!("input is delivered, not {other:?}"),
         }
     }
-    assert_eq!(
-        delivered,
-        [2, 5],
-        "what it does not take is the next turn's, and what it was not offered or has taken already is nothing"
-    );
+    assert_eq!(delivered, [2, 5], "only offered input is delivered, and only once");
     assert_eq!(supervisor.turn_ended().await.outcome(), TurnOutcome::Completed);
     runner.shut_down().await.unwrap();
 }
@@ -226,7 +222,7 @@ async fn thread_that_cannot_start_is_refused() {
     assert_eq!(refused.refusal(), StartRefusal::NoProgram);
     assert!(refused.message.contains("/nowhere/agent"), "{}", refused.message);
 
-    // Another thread: a start of an attempt that was refused a moment ago may still count as a repetition.
+    // Uses another thread: a repeated start of the attempt that was just rejected may count as a repetition.
     let mut elsewhere = start();
     elsewhere.thread_id = "0190a5a4-0000-7000-8000-000000000002".to_owned();
     elsewhere.working_directory = "/nowhere".to_owned();
@@ -270,7 +266,7 @@ async fn runner_for_single_use_has_one_session() {
         working_directory: cwd.to_owned(),
         ..start()
     };
-    // A start that fails leaves the runner free.
+    // A failed start leaves the runner available.
     supervisor.start(of("a", 2, "/nowhere")).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoProgram);
     supervisor.start(of("b", 1, "")).await;
@@ -286,7 +282,7 @@ async fn runner_for_single_use_has_one_session() {
         )
     );
 
-    // Not so after its first thread.
+    // After its first thread, a failed start does not make the runner available to other sessions.
     supervisor.start(of("b", 4, "/nowhere")).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoProgram);
     supervisor.start(of("a", 5, "")).await;
@@ -299,7 +295,7 @@ async fn runner_for_single_use_has_one_session() {
         .await;
     supervisor.draining().await;
     supervisor.stopped().await;
-    runner.over().await.unwrap();
+    runner.ended().await.unwrap();
 }
 
 #[tokio::test]
@@ -326,7 +322,7 @@ async fn program_environment_has_no_token() {
 #[tokio::test]
 async fn rejected_token_ends_runner() {
     let runner = TestRunner::with(ECHO, |config| config.token = Some("wrong".parse().unwrap())).await;
-    let refused = runner.over().await;
+    let refused = runner.ended().await;
     assert!(
         matches!(
             refused,

@@ -17,7 +17,7 @@ use crate::{
     supervisor::{Attached, THREAD, TestRunner, change, start, turn, verdict},
 };
 
-/// A program that says these lines, writes as many answers to `$DIR/answers`, and ends its turn.
+/// Returns a program that writes these lines, writes the same number of answers to `$DIR/answers`, and ends its turn.
 fn program(lines: &[&str]) -> String {
     let mut script = "read -r turn\n".to_owned();
     for line in lines {
@@ -30,7 +30,7 @@ fn program(lines: &[&str]) -> String {
     script + "echo '{\"type\":\"turn_end\",\"outcome\":\"completed\"}'\nread -r line\n"
 }
 
-/// A runner whose programs work in the directory `ws`.
+/// Returns a runner whose programs work in the directory `ws`.
 async fn runner(script: &str, change: impl FnOnce(&mut RunnerConfig)) -> TestRunner {
     let runner = TestRunner::with(script, change).await;
     std::fs::create_dir(workspace(&runner)).unwrap();
@@ -48,7 +48,7 @@ fn start_in(runner: &TestRunner) -> StartThread {
     }
 }
 
-/// Allows the next question, which has to be this one.
+/// Allows the next permission request, which must have this tool and these arguments.
 async fn allow(supervisor: &mut Attached, tool: &str, arguments_json: &str) {
     let question = supervisor.question().await;
     assert_eq!(
@@ -100,7 +100,7 @@ async fn allowed_calls_run_in_line_order() {
     runner.shut_down().await.unwrap();
 }
 
-/// Whether bubblewrap works on this machine.
+/// Returns whether bubblewrap works on this machine.
 fn is_confined_here() -> bool {
     let trial = std::process::Command::new("bwrap")
         .args([
@@ -120,7 +120,7 @@ fn is_confined_here() -> bool {
 #[tokio::test]
 async fn commands_do_not_see_hidden_paths() {
     let script = program(&[r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"cat ../secrets/token; true"}}}"#]);
-    // The program itself has a look too.
+    // The program itself also reads the file.
     let script = format!("cat $DIR/secrets/token > $DIR/seen 2>/dev/null\n{script}");
     let runner = runner(&script, |config| {
         let secrets = config.scratch.parent().unwrap().join("secrets");
@@ -136,7 +136,7 @@ async fn commands_do_not_see_hidden_paths() {
         runner.file("answers").contains("a secret"),
         runner.file("seen") == "a secret",
     ];
-    // Without bubblewrap nothing can be hidden, and the runner says so when it starts.
+    // Without bubblewrap nothing can be hidden, and the runner warns at its start.
     let is_seen = !is_confined_here();
     assert_eq!(seen, [is_seen, is_seen]);
     runner.shut_down().await.unwrap();
@@ -174,7 +174,7 @@ async fn turn_changes_are_an_artifact() {
 #[tokio::test]
 async fn changes_by_commands_are_in_turn_diff() {
     let command = r#"{"tool_call":{"id":"1","name":"command","args":{"cmd":"echo x > new.txt"}}}"#;
-    // The program writes as well, without asking.
+    // The program also writes a file directly, without permission.
     let script = program(&[command]).replace("read -r turn", "read -r turn\necho own > own.txt");
     let runner = runner(&script, |_| {}).await;
     let mut supervisor = runner.started(start_in(&runner)).await;
@@ -227,7 +227,7 @@ async fn invalid_calls_are_refused_without_question() {
     symlink("../secret", workspace(&runner).join("link")).unwrap();
     symlink("..", workspace(&runner).join("out")).unwrap();
     let mut supervisor = runner.started(start_in(&runner)).await;
-    // The test answers no approval request here, so a request would keep the turn from ending.
+    // The test answers no permission request, so a request would prevent the turn from ending.
     supervisor.turn_started().await;
     supervisor.turn_ended().await;
     let answers = runner.file("answers");
@@ -388,7 +388,7 @@ async fn each_thread_has_its_own_worktree() {
     assert_eq!(
         question.resolved_paths,
         [judged.to_str().unwrap()],
-        "as if it were in the repository"
+        "the path in the repository"
     );
     supervisor.decide(&question, "").await;
     assert!(
@@ -419,7 +419,7 @@ async fn worktree_lasts_as_long_as_thread() {
     supervisor.allow().await;
     supervisor.diff().await;
     supervisor.turn_ended().await;
-    supervisor.make_room().await;
+    supervisor.stop_idle_program().await;
     supervisor.stopped().await;
     let worktree = runner
         .directory
@@ -435,7 +435,7 @@ async fn worktree_lasts_as_long_as_thread() {
     runner.shut_down().await.unwrap();
 }
 
-/// A repository where the thread works.
+/// Creates a repository in the thread's directory.
 fn repository(runner: &TestRunner) -> PathBuf {
     let repository = workspace(runner);
     for args in [

@@ -1,4 +1,4 @@
-// The DNS of a cluster: CoreDNS, of its plugins only those that its Corefile in deploy/test/cluster_node.py names.
+// The DNS of a cluster: CoreDNS, with only the plugins that its Corefile in deploy/test/cluster_node.py names.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	// In the order in which they are asked.
+	// In the order in which they handle a query.
 	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
 	coremain.Run()
 }

@@ -44,33 +44,33 @@ impl ToolExecutor {
         let id = call.id.clone();
         let mut before = Vec::new();
         let answer = match WorkspaceTool::named(&call.name) {
-            Some(tool) => self.work(tool, call, &id, &mut before).await,
+            Some(tool) => self.run_workspace_tool(tool, call, &id, &mut before).await,
             None => self.toolbox.call(call).await,
         };
         Answered::Call { id, answer, before }
     }
 
-    /// Returns the written paths as paths in the repository, because policies refer to those.
-    fn as_judged(&self, written: Vec<String>) -> Vec<String> {
+    /// Returns the written paths relative to the repository, because policies refer to those.
+    fn in_repository(&self, written: Vec<String>) -> Vec<String> {
         match &self.worktree {
             Some(worktree) => written.iter().map(|path| worktree.in_repository(path)).collect(),
             None => written,
         }
     }
 
-    /// Waits for permission to run a tool of the program's own. The paths of an oversized call are not resolved,
-    /// because each one needs access to the disk.
-    async fn leave(&self, mut call: JudgedCall<'_>) -> Judgement {
+    /// Waits for permission to run one of the program's own tools. The paths of an oversized call are not resolved,
+    /// because each path needs access to the disk.
+    async fn ask_permission(&self, mut call: JudgedCall<'_>) -> Judgement {
         if let Err(failure) = gate::check(call.tool, &call.written) {
             return failure.into();
         }
-        call.written = self.as_judged(self.workspace.followed(call.written).await);
+        call.written = self.in_repository(self.workspace.followed(call.written).await);
         self.reporter.ask(call, &self.secrets).await
     }
 
-    /// Lets the supervisor record a call of a tool that the program was not offered. Returns the text for the model if
-    /// it is a tool of the supervisor's. For its own tools the program sends that text itself.
-    async fn refuse(&self, call: JudgedCall<'_>) -> Option<String> {
+    /// Sends a call of a tool that the program was not offered to the supervisor, which records the denial. Returns the
+    /// text for the model if it is one of the supervisor's tools. For its own tools the program sends that text itself.
+    async fn record_denial(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
         let refused = self.reporter.ask(call, &self.secrets).await;
         let why = refused
@@ -80,7 +80,13 @@ impl ToolExecutor {
         Some(format!("The call of `{tool}` was refused: {}", why.text()))
     }
 
-    async fn work(self, tool: WorkspaceTool, call: ToolCall, id: &str, before: &mut Vec<FileContent>) -> ToolAnswer {
+    async fn run_workspace_tool(
+        self,
+        tool: WorkspaceTool,
+        call: ToolCall,
+        id: &str,
+        before: &mut Vec<FileContent>,
+    ) -> ToolAnswer {
         let (native, given) = (call.name, call.args.clone());
         let prepared = match self.prepare(tool, call.args).await {
             Ok(prepared) => prepared,
@@ -95,9 +101,9 @@ impl ToolExecutor {
             kind: NativeTools::PROCESS.kind(),
             tool: prepared.tool(),
             arguments: &arguments,
-            written: self.as_judged(prepared.written()),
+            written: self.in_repository(prepared.written()),
             not_offered: false,
-            // The runner itself is not confined.
+            // The runner itself is not confined to the docs directory.
             docs_only: false,
         };
         let judgement = self.reporter.ask(asked, &self.secrets).await;
@@ -122,7 +128,7 @@ impl ToolExecutor {
             arguments,
             judgement,
         };
-        // The thread may have ended.
+        // There is no receiver if the thread has ended.
         let _ = self.decided.send(decided).await;
     }
 }
@@ -132,7 +138,7 @@ impl ToolExecutor {
 pub(super) struct DecidedCall {
     /// The program's id of the call.
     id: String,
-    /// The tool's name as the program has it.
+    /// The program's name of the tool.
     tool: String,
     arguments: Value,
     judgement: Judgement,
@@ -146,28 +152,29 @@ pub(super) enum Answered {
         /// The program's id of the call.
         id: String,
         answer: ToolAnswer,
-        /// The earlier contents of the files that it wrote.
+        /// The earlier contents of the files that the call wrote.
         before: Vec<FileContent>,
     },
-    /// A call of a tool that was not offered is recorded. Contains the text for the model.
+    /// The call of a tool that was not offered was recorded. Contains the text for the model.
     Unoffered(Option<String>),
-    /// The supervisor decided on a tool of the program's own.
+    /// The supervisor decided on a call of one of the program's own tools.
     Ask {
         id: String,
         call: DecidedCall,
-        /// The earlier contents of the files that it writes.
+        /// The earlier contents of the files that the call may write.
         before: Vec<FileContent>,
     },
 }
 
-/// The ordered calls. Each one waits for the end of the previous one, whatever its result.
+/// The queue of calls that must run in order. Each call waits for the end of the previous one, with any result.
 #[derive(Debug, Default)]
 pub(super) struct CallQueue {
     last: Option<CancellationToken>,
 }
 
 impl CallQueue {
-    /// Returns the end of the previous call, and the token that marks the end of this one.
+    /// Adds a call. Returns the token that fires at the end of the previous call, and the token that marks the end of
+    /// this one.
     fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
         let done = CancellationToken::new();
         (self.last.replace(done.clone()), done)
@@ -190,7 +197,7 @@ impl ThreadTask {
         }
         let used = redact::tool_use(&call.name, "");
         self.meter.show(|shown| shown.last_tool = Some(used));
-        // The supervisor decides on its own tools when they are called.
+        // The supervisor decides about its own tools when they are called.
         if WorkspaceTool::named(&call.name).is_none() {
             let arguments = Value::Object(call.args.clone());
             self.record_call(&RecordedCall::undecided(&call.id, &call.name, &arguments));
@@ -215,7 +222,7 @@ impl ThreadTask {
         }
     }
 
-    /// Handles a program's request for permission to use a tool of its own.
+    /// Handles a program's request for permission to use one of its own tools.
     pub(super) fn ask(&mut self, asked: AskedTool) {
         let AskedTool {
             id,
@@ -232,7 +239,7 @@ impl ThreadTask {
                 judgement: refusal.into(),
             };
             let before = Vec::new();
-            self.answered(Answered::Ask { id, call, before });
+            self.handle_answered(Answered::Ask { id, call, before });
             return;
         }
         let executor = self.executor.clone();
@@ -247,7 +254,7 @@ impl ThreadTask {
                 not_offered: false,
                 docs_only,
             };
-            let judgement = executor.leave(call).await;
+            let judgement = executor.ask_permission(call).await;
             let before = match &judgement.verdict {
                 Ok(()) => executor.workspace.read_files(written).await,
                 Err(_) => Vec::new(),
@@ -264,7 +271,7 @@ impl ThreadTask {
 
     /// Reports a call of a tool that was not offered, so that the supervisor records the denial.
     pub(super) fn refuse_unoffered(&mut self, tool: String, arguments: Value) {
-        // The program has rejected the call already; only the record is omitted.
+        // The program has already rejected the call, so only the record is missing.
         if self.refusal().is_some() {
             return;
         }
@@ -276,7 +283,7 @@ impl ThreadTask {
         let executor = self.executor.clone();
         let kind = self.role.kind.describe().kind;
         let docs_only = self.launch.docs_directory.is_some();
-        // The record is made even if the turn ends first.
+        // A separate task, so that the denial is recorded even if the turn ends first.
         let recorded = tokio::spawn(async move {
             let call = JudgedCall {
                 kind: &kind,
@@ -286,13 +293,13 @@ impl ThreadTask {
                 not_offered: true,
                 docs_only,
             };
-            executor.refuse(call).await
+            executor.record_denial(call).await
         });
         self.calls
             .spawn(async move { Answered::Unoffered(recorded.await.ok().flatten()) });
     }
 
-    /// Returns why no further tool may run now. `None`: one may.
+    /// Returns why no further tool may run now. `None`: another tool may run.
     fn refusal(&self) -> Option<ToolFailure> {
         if self.turn.is_none() {
             return Some(ToolFailure::new(Reason::IllegalTransition, "no turn is running"));
@@ -303,7 +310,7 @@ impl ThreadTask {
         })
     }
 
-    pub(super) fn answered(&mut self, answered: Answered) {
+    pub(super) fn handle_answered(&mut self, answered: Answered) {
         match answered {
             Answered::Call { id, answer, before } => {
                 if let Some(turn) = &mut self.turn {
@@ -322,15 +329,15 @@ impl ThreadTask {
                 if let Some(turn) = &mut self.turn {
                     turn.changes.remember(before);
                 }
-                self.decided(&call);
+                self.record_decided(&call);
                 let verdict = call.judgement.verdict;
                 self.give(Order::Permitted { id, verdict });
             }
         }
     }
 
-    /// Records a decided call of a tool of the program's own, or of a workspace tool.
-    pub(super) fn decided(&mut self, call: &DecidedCall) {
+    /// Records a call of a workspace tool or of one of the program's own tools, with the decision on it.
+    pub(super) fn record_decided(&mut self, call: &DecidedCall) {
         let failure = call.judgement.verdict.as_ref().err();
         self.record_call(&RecordedCall {
             id: &call.id,
@@ -346,7 +353,7 @@ impl ThreadTask {
     }
 
     /// Records a call that the program executes without asking.
-    pub(super) fn started(&mut self, started: &StartedTool) {
+    pub(super) fn record_started(&mut self, started: &StartedTool) {
         if !self.transcript.has_call(&started.id) {
             let StartedTool { id, tool, arguments } = started;
             self.record_call(&RecordedCall::undecided(id, tool, arguments));
@@ -367,7 +374,7 @@ impl ThreadTask {
         self.transcript.result(id, failed, text, size);
     }
 
-    /// Gives the program an order. A program that does not read is detected at its next turn.
+    /// Sends the program an order. A program that does not read it is detected at its next turn.
     pub(super) fn give(&mut self, order: Order) {
         if let Some(agent) = &mut self.agent {
             let _ = agent.give(order);

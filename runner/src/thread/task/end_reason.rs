@@ -24,7 +24,7 @@ impl ThreadTask {
     }
 
     /// Stops the program and ends its turn. Returns the report of the stop, if the supervisor expects one.
-    pub(super) async fn leave(&mut self, end_reason: EndReason) -> Option<ThreadStoppedReport> {
+    pub(super) async fn stop(&mut self, end_reason: EndReason) -> Option<ThreadStoppedReport> {
         let grace = match &end_reason {
             EndReason::Shutdown(order) if order.policy == ClosePolicy::Kill => Duration::ZERO,
             EndReason::Shutdown(order) => order.grace,
@@ -69,6 +69,6 @@ impl ThreadTask {
 
 pub(super) async fn remove_scratch(scratch: &Path) {
     if let Err(error) = tokio::fs::remove_dir_all(scratch).await {
-        debug!(path = %scratch.display(), %error, "a scratch directory stays");
+        debug!(path = %scratch.display(), %error, "a scratch directory was not removed");
     }
 }

@@ -48,7 +48,7 @@ impl ThreadTask {
                 }
             }
             AgentEvent::Reasoning(text) => self.transcript.piece(TranscriptKind::Reasoning, &text),
-            AgentEvent::ToolStarted(started) => self.started(&started),
+            AgentEvent::ToolStarted(started) => self.record_started(&started),
             AgentEvent::ToolEnded { id, failed, text, size } => self.record_result(&id, failed, &text, size),
             AgentEvent::ToolCalled(call) => self.call(call),
             AgentEvent::ToolAsked(asked) => self.ask(asked),
@@ -61,7 +61,7 @@ impl ThreadTask {
             AgentEvent::PolicyGap(gap) => {
                 self.reporter.report(Kind::PolicyGap(PolicyGapReport { gap })).await;
             }
-            AgentEvent::InputTaken(number) => self.input_taken(number).await,
+            AgentEvent::InputTaken(number) => self.report_input_taken(number).await,
             AgentEvent::TurnEnded { ending, message } => self.end_turn(ending, message).await,
             AgentEvent::Exited(complaint) => {
                 debug!(thread_id = self.reporter.attempt.thread_id, "the program has ended");

@@ -1,5 +1,5 @@
-//! The commands of the runner state to a thread. A program may take minutes to start, and an order to end the thread
-//! takes effect before that.
+//! The commands of the runner state to a thread. The start of a program may take minutes, but an order to end the
+//! thread takes effect immediately.
 
 use std::{collections::VecDeque, future::pending};
 
@@ -18,7 +18,7 @@ pub(super) struct Inbox {
     commands: mpsc::Receiver<Command>,
     /// Fires when the thread is abandoned.
     abandoned: CancellationToken,
-    /// Commands that arrived while a program was started. They are handled after the start.
+    /// Commands that arrived during the start of a program. They are handled after the start.
     waiting: VecDeque<Command>,
     /// The order to stop when the turn has ended, or at a deadline.
     finishing: Option<Finishing>,
@@ -63,7 +63,7 @@ impl Inbox {
         }
     }
 
-    /// Completes with the order to kill. Other commands are dropped, because the thread is ending. Cancel safe.
+    /// Waits for an order to kill the program. Other commands are dropped, because the thread is ending. Cancel safe.
     pub(super) async fn killed(&mut self) {
         while let Some(command) = self.commands.recv().await {
             if matches!(command, Command::Shutdown(order) if order.policy == ClosePolicy::Kill) {
@@ -73,8 +73,8 @@ impl Inbox {
         pending::<()>().await;
     }
 
-    /// Waits for a step of a program's start, unless the thread must end first. In that case the step is dropped, which
-    /// kills everything that it has started.
+    /// Waits for a step of a program's start. If the thread must end first, the step is dropped, which kills everything
+    /// that it has started.
     pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, EndReason> {
         loop {
             let overdue_at = self.overdue_at();
@@ -82,7 +82,7 @@ impl Inbox {
                 started = &mut start => return Ok(started),
                 () = self.abandoned.cancelled() => return Err(EndReason::Abandoned),
                 command = self.commands.recv(), if self.waiting.len() < COMMANDS => match command {
-                    // The turn of this start may still run.
+                    // The turn for which the program is started may still run.
                     Some(Command::Shutdown(order)) if order.policy == ClosePolicy::FinishTurn => self.finish(order),
                     Some(Command::Shutdown(order)) => return Err(EndReason::Shutdown(order)),
                     Some(command) => self.waiting.push_back(command),

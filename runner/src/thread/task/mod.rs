@@ -63,27 +63,27 @@ pub(super) struct ThreadTask {
     predecessor: Option<CancellationToken>,
     first_turn: Option<Turn>,
 
-    /// `None` between the end of a program and the turn for which the next one is started.
+    /// `None` between the end of one program and the turn for which the next one is started.
     agent: Option<Box<dyn Agent>>,
-    /// Whether the program has received a whole prompt.
+    /// Whether the program has received a complete prompt.
     has_prompt: bool,
     prompts: PromptMemory,
     usage: UsageMeter,
     meter: Meter,
     transcript: Transcript,
-    /// Calls of workspace tools that were decided.
+    /// Receives calls of workspace tools on which the supervisor has decided.
     decided: mpsc::Receiver<DecidedCall>,
 
     turn: Option<RunningTurn>,
     /// A turn that arrived while another one was running. It begins after that turn.
     next_turn: Option<Turn>,
-    /// The newest accepted turn. A repeated dispatch of it is ignored.
+    /// The number of the newest accepted turn. Repeated dispatches of it are ignored.
     last_turn: u32,
-    /// The newest input that reached a running turn.
+    /// The number of the newest input that reached a running turn.
     last_input: u32,
     /// Tool calls of the running turn, and permission requests of its program.
     calls: JoinSet<Answered>,
-    /// Snapshots that show the changes of a turn; `None` if the thread may not write.
+    /// The snapshots that show the changes of a turn. `None`: the thread may not write.
     snapshots: Option<Snapshots>,
     queue: CallQueue,
     minted_ids: u64,
@@ -105,12 +105,12 @@ struct RunningTurn {
     offered: BTreeMap<u32, String>,
     /// The known file changes of the turn.
     changes: Changes,
-    /// The workspace at the beginning of the turn. `None`: not known.
+    /// The snapshot of the workspace at the beginning of the turn. `None`: there is no snapshot.
     before: Option<Snapshot>,
     escalation: Option<Escalation>,
 }
 
-/// An interrupted turn that has not ended: the next escalation, and its time.
+/// The next escalation of an interrupted turn that has not ended, and its time.
 #[derive(Clone, Copy)]
 struct Escalation {
     next: EscalationStep,
@@ -142,7 +142,7 @@ enum EndReason {
     Abandoned,
 }
 
-/// The reason why there is no program.
+/// The reason why a program was not started.
 enum Unstarted {
     /// The start failed.
     Failed(StartFailure),
@@ -225,7 +225,7 @@ impl ThreadTask {
                 if let Some(turn) = self.first_turn.take() {
                     self.accept_turn(turn).await;
                 }
-                self.play().await
+                self.handle_steps().await
             }
             Err(Unstarted::Over(end_reason)) => end_reason,
             Err(Unstarted::Failed(failure)) => {
@@ -235,8 +235,8 @@ impl ThreadTask {
             }
         };
         let is_closed = matches!(&end_reason, EndReason::Shutdown(order) if !order.thread_goes_on);
-        let stopped = self.leave(end_reason).await;
-        // Calls of a thread that was abandoned within its turn.
+        let stopped = self.stop(end_reason).await;
+        // Cancels calls of a thread that was abandoned within its turn.
         self.calls.shutdown().await;
         if is_closed {
             self.close_worktree().await;
@@ -246,7 +246,7 @@ impl ThreadTask {
             remove_scratch(snapshots.store()).await;
         }
         self.transcribe().await;
-        // The last report, after all work is done: its receiver may start the thread's next attempt.
+        // This is the last report, after all work is done, because its receiver may start the thread's next attempt.
         if let Some(stopped) = stopped {
             self.reporter.report(Kind::Stopped(stopped)).await;
         }
@@ -268,7 +268,7 @@ impl ThreadTask {
             let offered = Box::pin(self.executor.toolbox.offered());
             let offered = self.inbox.unless_over(offered).await?;
             self.launch.offered = offered.map_err(|failure| {
-                StartFailure::no_program(format!("the thread's tools cannot be had: {}", failure.text()))
+                StartFailure::no_program(format!("cannot list the thread's tools: {}", failure.text()))
             })?;
         }
         self.start_program().await
@@ -287,7 +287,7 @@ impl ThreadTask {
         };
         let worktree = opened.map_err(|why| {
             let directory = self.launch.directory().display();
-            StartFailure::no_program(format!("no worktree can be made of {directory}: {why}"))
+            StartFailure::no_program(format!("cannot create a worktree of {directory}: {why}"))
         })?;
         if let Some(worktree) = worktree {
             self.launch.working_directory = Some(worktree.directory());
@@ -297,7 +297,7 @@ impl ThreadTask {
         Ok(())
     }
 
-    /// Removes the worktree if the configuration says so. Otherwise, reports its path.
+    /// Removes the worktree as configured. If it is kept, reports its path.
     async fn close_worktree(&mut self) {
         let (Some(worktree), Some(cleanup)) = (self.executor.worktree.clone(), self.worktree) else {
             return;
@@ -307,8 +307,8 @@ impl ThreadTask {
             Ok(CleanupOutcome::Removed) => return,
             Ok(CleanupOutcome::Kept) => format!("[its work is kept in {top}]\n"),
             Err(why) => {
-                warn!(%top, why, "a worktree stays");
-                format!("[its work is kept in {top}, which could not be looked at: {why}]\n")
+                warn!(%top, why, "a worktree was not removed");
+                format!("[its work is kept in {top}, which could not be checked: {why}]\n")
             }
         };
         self.reporter.report_event(ThreadEvent::Output(text)).await;
@@ -342,13 +342,13 @@ impl ThreadTask {
         Ok(())
     }
 
-    async fn play(&mut self) -> EndReason {
+    async fn handle_steps(&mut self) -> EndReason {
         loop {
             if let Some(end_reason) = self.finished() {
                 return end_reason;
             }
             let step = self.next_step().await;
-            if let Some(end_reason) = self.take(step).await {
+            if let Some(end_reason) = self.handle_step(step).await {
                 return end_reason;
             }
         }
@@ -371,7 +371,7 @@ impl ThreadTask {
         }
     }
 
-    async fn take(&mut self, step: Step) -> Option<EndReason> {
+    async fn handle_step(&mut self, step: Step) -> Option<EndReason> {
         match step {
             Step::Command(command) => return self.handle_command(command).await,
             Step::Abandoned => return Some(EndReason::Abandoned),
@@ -379,12 +379,12 @@ impl ThreadTask {
             Step::Answered(Ok(answered)) => {
                 // The decision on a call is recorded before its result.
                 while let Ok(call) = self.decided.try_recv() {
-                    self.decided(&call);
+                    self.record_decided(&call);
                 }
-                self.answered(answered);
+                self.handle_answered(answered);
             }
             Step::Answered(Err(defect)) => warn!(%defect, "a tool call failed"),
-            Step::Decided(call) => self.decided(&call),
+            Step::Decided(call) => self.record_decided(&call),
             Step::Transcribe => self.transcribe().await,
             Step::Escalate => self.escalate().await,
             Step::Show => self.show().await,
@@ -396,7 +396,7 @@ impl ThreadTask {
         None
     }
 
-    /// Returns the end of the thread if it has nothing more to wait for.
+    /// Returns the reason to end the thread, if it has nothing more to wait for.
     fn finished(&mut self) -> Option<EndReason> {
         let over = self.over.take();
         over.or_else(|| match &self.turn {

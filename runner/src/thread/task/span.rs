@@ -58,7 +58,7 @@ pub(super) struct TurnSpan {
     asked: Option<TraceParent>,
     /// The attributes of the metrics: operation, role, provider and model.
     labels: Vec<KeyValue>,
-    /// By the program's id of the call.
+    /// The spans of running tool calls, by the program's id of the call.
     calls: BTreeMap<String, WorkSpan>,
 }
 

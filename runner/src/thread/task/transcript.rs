@@ -1,4 +1,4 @@
-//! The transcript of a thread: entries wait for a short time, so that a batch has several of them. Pure.
+//! The transcript of a thread. Entries wait for a short time, so that one batch contains several of them. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,17 @@ use crate::{
 
 /// Maximum time that an entry waits for others.
 const MAX_AGE: Duration = Duration::from_millis(250);
-/// Number and size in bytes of entries that fill a batch.
+/// Number of entries that fill a batch.
 const FULL_ENTRIES: usize = 64;
+/// Size of entries that fills a batch, in bytes.
 const FULL_BYTES: usize = 256 * 1024;
-/// Maximum length of an entry's text, and of the text of a result, in bytes.
+/// Maximum length of an entry's text, in bytes.
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
+/// Maximum length of a tool result's text, in bytes.
 const MAX_RESULT_BYTES: usize = 4 * 1024;
-/// Maximum number of calls whose results are awaited, and the maximum length of a call's id, in bytes.
+/// Maximum number of calls whose results are awaited.
 pub(super) const MAX_CALLS: usize = 1024;
+/// Maximum length of a call's id, in bytes.
 const MAX_ID_BYTES: usize = 256;
 /// Maximum number of changed files of a turn.
 const MAX_FILES: usize = 1000;
@@ -39,7 +42,7 @@ const MAX_FILES: usize = 1000;
 pub(super) struct RecordedCall<'a> {
     /// The program's id of the call. Empty: no result follows.
     pub(super) id: &'a str,
-    /// The tool's name as the program has it.
+    /// The program's name of the tool.
     pub(super) tool: &'a str,
     pub(super) arguments: &'a Value,
     pub(super) verdict: ToolVerdict,
@@ -49,7 +52,8 @@ pub(super) struct RecordedCall<'a> {
 }
 
 impl<'a> RecordedCall<'a> {
-    /// Returns a call on which the supervisor decides when it arrives, or which the program executes without asking.
+    /// Returns a call without a decision: the supervisor decides when the call reaches it, or the program executes the
+    /// call without asking.
     pub(super) const fn undecided(id: &'a str, tool: &'a str, arguments: &'a Value) -> Self {
         Self {
             id,
@@ -75,13 +79,13 @@ pub(super) struct Transcript {
     /// The batch that is not full, and its size in bytes.
     entries: Vec<TranscriptEntry>,
     bytes: usize,
-    /// When the oldest entry was made.
+    /// The creation time of the oldest waiting entry.
     since: Option<Instant>,
     /// A message or reasoning that may continue.
     open: Option<(TranscriptKind, String)>,
     /// The last message of the turn.
     last_message: String,
-    /// Calls without a result, with the time of the decision.
+    /// Calls without a result, with the time of their decision.
     calls: BTreeMap<String, Instant>,
     plan: Vec<PlanStep>,
     turn: u32,
@@ -110,7 +114,7 @@ impl Transcript {
         self.last_message.clear();
     }
 
-    /// Records the changed files of a turn and how it ended. An interruption has its reason as message.
+    /// Records the changed files of a turn and how it ended. For an interruption the message is the reason.
     pub(super) fn end_turn(&mut self, kind: TranscriptKind, message: &str, diff: &str) {
         self.close();
         for (path, added, removed) in changed_files(diff).into_iter().take(MAX_FILES) {
@@ -128,7 +132,7 @@ impl Transcript {
         self.turn = 0;
     }
 
-    /// Records a tool that the program says to have used. Only lines say no more than that.
+    /// Records a tool use that the program reported. Only programs that write lines report nothing more about the call.
     pub(super) fn used(&mut self, tool: &ToolUse) {
         if self.has_lines {
             let arguments = json!({"detail": tool.detail});
@@ -162,7 +166,7 @@ impl Transcript {
         if text.len() >= MAX_TEXT_BYTES {
             self.close();
         } else if self.has_lines {
-            // Lines do not say where a message ends: those of one period are one entry.
+            // Programs that write lines do not report where a message ends. Lines of one period form one entry.
             self.since.get_or_insert_with(Instant::now);
         }
     }
@@ -177,7 +181,7 @@ impl Transcript {
         }
     }
 
-    /// Records a plan unless it is the last recorded one.
+    /// Records a plan, unless it equals the last recorded one.
     pub(super) fn plan(&mut self, plan: &[PlanStep]) {
         if self.plan != plan {
             self.close();
@@ -227,7 +231,8 @@ impl Transcript {
         });
     }
 
-    /// Records the result of a call. Results of other calls are ignored: the program repeats them.
+    /// Records the result of a call. Results of calls that do not wait for one are ignored, because programs repeat
+    /// results.
     pub(super) fn result(&mut self, id: &str, failed: bool, text: &str, size: usize) {
         let Some(since) = self.calls.remove(id) else { return };
         self.close();
@@ -244,7 +249,7 @@ impl Transcript {
         });
     }
 
-    /// Returns when the waiting entries must be sent. `None`: none wait.
+    /// Returns the time at which the waiting entries must be sent. `None`: no entries wait.
     pub(super) fn due(&self) -> Option<Instant> {
         self.since.map(|since| since + MAX_AGE)
     }
@@ -254,7 +259,7 @@ impl Transcript {
         !self.full.is_empty()
     }
 
-    /// Takes the waiting entries, in batches.
+    /// Removes and returns the waiting entries, in batches.
     pub(super) fn take(&mut self) -> Vec<Vec<TranscriptEntry>> {
         if self.has_lines {
             self.close();
@@ -292,7 +297,7 @@ impl Transcript {
 /// Returns the files of a unified diff, with the numbers of added and removed lines.
 fn changed_files(diff: &str) -> Vec<(String, u32, u32)> {
     let mut files: Vec<(String, u32, u32)> = Vec::new();
-    // The lines of a hunk that are left, old and new. Within a hunk, a line that resembles a header is content.
+    // The remaining old and new lines of the hunk. Within a hunk, a line that resembles a header is content.
     let mut left = (0_u32, 0_u32);
     let mut old = "";
     for line in diff.lines() {
@@ -325,7 +330,7 @@ fn changed_files(diff: &str) -> Vec<(String, u32, u32)> {
     files
 }
 
-/// Returns the numbers of old and new lines of a hunk: `-1,4 +1,5 @@`.
+/// Returns the numbers of old and new lines of a hunk from its header, such as `-1,4 +1,5 @@`.
 fn hunk_length(hunk: &str) -> Option<(u32, u32)> {
     let mut ranges = hunk.split(' ');
     let mut length = |sign: char| {
@@ -356,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_one_message_until_something_else_happens() {
+    fn message_pieces_are_joined_until_another_entry() {
         use TranscriptKind as K;
         let mut transcript = transcript(false);
         transcript.begin_turn(1);
@@ -366,7 +371,7 @@ mod tests {
         assert_eq!(
             (transcript.take(), transcript.due()),
             (Vec::new(), None),
-            "it may continue"
+            "the message may continue"
         );
         transcript.piece(K::Reasoning, "hm");
         let arguments = json!({"command": "echo sk-secret-1"});
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_many_entries_are_sent_at_once() {
+    fn long_texts_are_cut_and_full_batch_is_sent_at_once() {
         let mut transcript = transcript(false);
         let long = "x".repeat(2 * MAX_TEXT_BYTES);
         transcript.call(&call("1", ToolVerdict::Allowed, &json!({})));
@@ -411,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn many_entries_of_one_step_are_several_batches() {
+    fn many_entries_are_split_into_batches() {
         let diff: String = (0..300)
             .map(|number| format!("--- /dev/null\n+++ b/{number}\n@@ -0,0 +1 @@\n+x\n"))
             .collect();

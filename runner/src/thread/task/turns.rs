@@ -22,7 +22,7 @@ use crate::{
     workspace::{Changes, Difference, MAX_DIFF_BYTES, Snapshot},
 };
 
-/// Maximum size of an artifact's piece in a report, in bytes.
+/// Maximum size of a piece of an artifact in a report, in bytes.
 const ARTIFACT_PIECE_BYTES: usize = 2 * 1024 * 1024;
 /// Maximum length of the last message, in bytes. A report must fit into one gRPC message.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -69,7 +69,7 @@ impl ThreadTask {
         }
     }
 
-    /// Sends the turn to the program. Starts another program if it has ended or does not read.
+    /// Sends the turn to the program. Starts another program if the current one has ended or does not read.
     async fn begin_turn(&mut self, turn: &Turn) {
         let docs = self.docs_of(turn);
         if docs != self.launch.docs_directory {
@@ -83,7 +83,7 @@ impl ThreadTask {
                 match self.start_program().await {
                     Ok(()) => {}
                     Err(Unstarted::Failed(failure)) => {
-                        self.cannot_begin(turn.turn, failure.message).await;
+                        self.report_begin_failure(turn.turn, failure.message).await;
                         return;
                     }
                     Err(Unstarted::Over(end_reason)) => {
@@ -135,19 +135,19 @@ impl ThreadTask {
             }
             self.kill_program().await;
         }
-        self.cannot_begin(turn.turn, InputError.to_string()).await;
+        self.report_begin_failure(turn.turn, InputError.to_string()).await;
     }
 
-    async fn cannot_begin(&mut self, turn: u32, message: String) {
+    async fn report_begin_failure(&mut self, turn: u32, message: String) {
         self.transcript.begin_turn(turn);
         self.transcript.end_turn(TranscriptKind::Error, &message, "");
         self.transcribe().await;
-        let report = self.turn_over(turn, TurnOutcome::Errored, message);
+        let report = self.turn_report(turn, TurnOutcome::Errored, message);
         self.reporter.report(Kind::TurnEnded(report)).await;
     }
 
-    /// Input that the running turn does not accept is not reported as delivered. The supervisor then sends it with the
-    /// next turn.
+    /// Offers input to the running turn. Input that the turn does not accept is not reported as delivered, so the
+    /// supervisor sends it again with the next turn.
     fn add_input(&mut self, running: RunningInput) {
         let RunningInput { number, turn, input } = running;
         let takes_more = |running: &&mut RunningTurn| running.number == turn && running.escalation.is_none();
@@ -166,9 +166,9 @@ impl ThreadTask {
         }
     }
 
-    /// A program may claim this for any number at any time. Only input that was offered to its turn counts, and only
-    /// once.
-    pub(super) async fn input_taken(&mut self, number: u32) {
+    /// Reports input as delivered. A program may claim this for any number at any time, so only input that was offered
+    /// to its turn counts, and only once.
+    pub(super) async fn report_input_taken(&mut self, number: u32) {
         if let Some(running) = &mut self.turn
             && let Some(input) = running.offered.remove(&number)
         {
@@ -188,7 +188,7 @@ impl ThreadTask {
                 next: EscalationStep::Signal,
                 at: Instant::now() + self.timing.interrupt_grace,
             });
-            // A program that does not react receives a signal next.
+            // A program that does not react receives a signal after the grace period.
             self.give(Order::Interrupt);
         }
     }
@@ -219,12 +219,12 @@ impl ThreadTask {
         }
     }
 
-    /// Ends the running turn. Has no effect without one.
+    /// Ends the running turn. Does nothing if no turn is running.
     pub(super) async fn end_turn(&mut self, ending: TurnEnding, message: String) {
         let Some(mut turn) = self.turn.take() else {
             return;
         };
-        // Calls of an ended turn are cancelled.
+        // Cancels the calls of the turn.
         self.calls.shutdown().await;
         let outcome = match ending {
             _ if turn.escalation.is_some() => TurnOutcome::Interrupted,
@@ -273,7 +273,7 @@ impl ThreadTask {
             output_sha256: lower::encode_string(&turn.output.finalize()),
             diff_sha256,
             runner_stopped,
-            ..self.turn_over(turn.number, outcome, message)
+            ..self.turn_report(turn.number, outcome, message)
         };
         self.reporter.report(Kind::TurnEnded(report)).await;
         if !self.inbox.is_finishing()
@@ -291,7 +291,7 @@ impl ThreadTask {
         };
         match compared {
             Ok(Difference { names, mut diff }) => {
-                // Files that tools wrote and Git ignores.
+                // The other files are those that tools wrote and Git ignores.
                 let others = changes.diff_without(&names).await;
                 if diff.len() + others.len() <= MAX_DIFF_BYTES {
                     diff.push_str(&others);
@@ -308,8 +308,8 @@ impl ThreadTask {
         }
     }
 
-    /// Returns the report of a turn without a known output.
-    fn turn_over(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
+    /// Returns the report of a turn without the digest of its output.
+    fn turn_report(&self, turn: u32, outcome: TurnOutcome, message: String) -> TurnEndedReport {
         TurnEndedReport {
             turn,
             outcome: outcome.into(),

@@ -1,4 +1,4 @@
-// Enforces the network policies of a node's pods: kube-router, of which only that part runs.
+// Enforces the network policies of a node's pods with the corresponding part of kube-router.
 package main
 
 import (
@@ -61,7 +61,7 @@ func enforce(config *options.KubeRouterConfig, kubeconfig string) error {
 			return err
 		}
 	}
-	// Its reports are of no use here, but it waits until they are received.
+	// The health reports are not used, but the controller waits until they are received.
 	health := make(chan *healthcheck.ControllerHeartbeat)
 	go func() {
 		for range health {
