@@ -172,7 +172,7 @@ impl Pair {
         let (registry, supervisor) = (registry_listener.local_addr()?, supervisor_listener.local_addr()?);
         let secrets = Secrets::load(&options, data_dir.path())?;
         for address in [registry, supervisor] {
-            listen::refuse_open_bind(address, secrets.asks, options.insecure).map_err(Error::of)?;
+            listen::refuse_open_bind(address, secrets.requires_token, options.insecure).map_err(Error::of)?;
         }
         let is_on_loopback = [registry, supervisor].iter().all(|address| is_loopback(address.ip()));
         let mut catalogue = options.catalogue.config(is_on_loopback).map_err(usage)?;
@@ -220,11 +220,11 @@ impl Pair {
             let run = troupe_runner::run(config, runner_stop.clone());
             runner.spawn(async move { run.await.map_err(Error::of) });
         }
-        let token_file = secrets.asks.then(|| data_dir.path().join(OPERATOR_TOKEN));
+        let token_file = secrets.requires_token.then(|| data_dir.path().join(OPERATOR_TOKEN));
         let token = secrets
             .operator
             .as_ref()
-            .filter(|_| secrets.asks)
+            .filter(|_| secrets.requires_token)
             .map_or_else(Token::none, |operator| Token::given(operator.first().expose()));
         Ok(Self {
             registry,

@@ -5,7 +5,7 @@
 //!
 //! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
 //! - The settings of a project that would start something in a program's own process are hidden from it
-//! ([`existing_settings`]).
+//!   ([`existing_settings`]).
 
 use std::{
     ffi::OsStr,

@@ -51,6 +51,7 @@ impl RetiredKeys {
         (keys <= Self::ALL.0).then_some(Self(keys))
     }
 
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0

@@ -216,7 +216,7 @@ fn matched(score: &Score) -> String {
 }
 
 /// Returns the keywords that are considered, trimmed.
-fn counted<'a>(candidate: &Candidate<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
+fn considered_keywords<'a>(candidate: &Candidate<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
     let keywords = candidate.keywords.iter().take(MAX_KEYWORDS);
     keywords
         .map(|keyword| keyword.trim())

@@ -473,7 +473,7 @@ impl SupervisorService {
             let Some(next) = next else {
                 return Ok(builder.finish(false));
             };
-            builder.pass(next);
+            builder.skip_to(next);
             before = Some(next);
         }
         Ok(builder.finish(true))

@@ -220,7 +220,7 @@ fn only_dispatched_turns_can_be_unreachable() {
 
 #[test]
 fn unreachable_ends_with_its_attempt_or_turn() {
-    let unreachable = |policy| {
+    let unreachable_under = |policy| {
         let (mut world, root) = under(policy);
         let id = world.spawn_running(root);
         let command = unreachable(&world, id, true);
@@ -228,22 +228,22 @@ fn unreachable_ends_with_its_attempt_or_turn() {
         assert!(is_unreachable(&world, id));
         (world, id)
     };
-    let (mut world, id) = unreachable(RestartPolicy::OnLost);
+    let (mut world, id) = unreachable_under(RestartPolicy::OnLost);
     let late = unreachable(&world, id, true);
     world.lose(id);
     assert_eq!((world.status(id), is_unreachable(&world, id)), (PendingInit, false));
     world.begin(id);
     assert_eq!(world.run(&late), NOTHING, "of an earlier attempt");
 
-    let (mut world, id) = unreachable(RestartPolicy::Never);
+    let (mut world, id) = unreachable_under(RestartPolicy::Never);
     world.lose(id);
     assert_eq!((world.status(id), is_unreachable(&world, id)), (Errored, false));
 
-    let (mut world, id) = unreachable(RestartPolicy::Never);
+    let (mut world, id) = unreachable_under(RestartPolicy::Never);
     world.end(id, settled(Completed));
     assert!(!is_unreachable(&world, id));
 
-    let (mut world, id) = unreachable(RestartPolicy::Never);
+    let (mut world, id) = unreachable_under(RestartPolicy::Never);
     world.run(&close(operator(), id));
     world.report(id, stopped());
     assert_eq!((world.status(id), is_unreachable(&world, id)), (Shutdown, false));
