@@ -115,6 +115,28 @@ pub struct Waiting {
     id: WaitId,
 }
 
+impl Request {
+    /// Returns a request and the receiver of its reply. The request is boxed before anything waits, because a future
+    /// that waits reserves memory for each value that was moved into it.
+    fn new(
+        command: Command,
+        origin: Origin,
+        remember: Option<Remember>,
+        contents: Vec<Content>,
+    ) -> (Box<Self>, oneshot::Receiver<Result<Done, Failure>>) {
+        let (reply, answer) = oneshot::channel();
+        let request = Self {
+            command,
+            origin,
+            remember,
+            earlier: None,
+            contents,
+            reply,
+        };
+        (Box::new(request), answer)
+    }
+}
+
 impl Handle {
     /// Creates the first handle to an actor.
     pub(super) fn new(parts: Parts) -> Self {
@@ -200,17 +222,15 @@ impl Handle {
     ///
     /// # Errors
     /// See [`Failure`].
-    pub async fn execute(
+    pub fn execute(
         &self,
         command: Command,
         origin: Origin,
         remember: Option<Remember>,
         contents: Vec<Content>,
-    ) -> Result<Done, Failure> {
-        self.submit(command, origin, remember, contents)
-            .await?
-            .await
-            .map_err(|_| Failure::Gone)?
+    ) -> impl Future<Output = Result<Done, Failure>> + Send {
+        let submitted = self.submit(command, origin, remember, contents);
+        async move { submitted.await?.await.map_err(|_| Failure::Gone)? }
     }
 
     /// Executes a command as [`Self::execute`], but returns when it is in the mailbox. Commands submitted in sequence
@@ -218,40 +238,27 @@ impl Handle {
     ///
     /// # Errors
     /// [`Failure::Elsewhere`], or the store's error.
-    pub async fn submit(
+    pub fn submit(
         &self,
         command: Command,
         origin: Origin,
         remember: Option<Remember>,
         contents: Vec<Content>,
-    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
-        let earlier = self.0.requests.find(remember.as_ref()).await?;
-        self.enqueue(command, origin, remember, earlier, contents).await
+    ) -> impl Future<Output = Result<oneshot::Receiver<Result<Done, Failure>>, Failure>> + Send {
+        let (mut request, answer) = Request::new(command, origin, remember, contents);
+        async move {
+            request.earlier = self.0.requests.find(request.remember.as_ref()).await?;
+            self.enqueue(request).await?;
+            Ok(answer)
+        }
     }
 
-    /// Puts a command into the mailbox, with the stored request that has its key.
-    async fn enqueue(
-        &self,
-        command: Command,
-        origin: Origin,
-        remember: Option<Remember>,
-        earlier: Option<Box<RequestRecord>>,
-        contents: Vec<Content>,
-    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Failure> {
+    /// Puts a request into its mailbox.
+    async fn enqueue(&self, request: Box<Request>) -> Result<(), Failure> {
         // Spawns must not delay a close, so every command that can arrive in large numbers uses the spawn mailbox.
-        let is_spawn = matches!(command, Command::Spawn(_) | Command::FailSpawn { .. });
+        let is_spawn = matches!(request.command, Command::Spawn(_) | Command::FailSpawn { .. });
         let class = if is_spawn { &self.0.spawns } else { &self.0.control };
-        let (reply, answer) = oneshot::channel();
-        let request = Request {
-            command,
-            origin,
-            remember,
-            earlier,
-            contents,
-            reply,
-        };
-        self.send(class, Message::Request(Box::new(request))).await?;
-        Ok(answer)
+        self.send(class, Message::Request(request)).await
     }
 
     async fn send(&self, class: &mpsc::Sender<Message>, message: Message) -> Result<(), Failure> {
@@ -326,11 +333,18 @@ impl InFlight {
     ///
     /// # Errors
     /// See [`Handle::execute`].
-    pub async fn execute(self, command: Command, origin: Origin, contents: Vec<Content>) -> Result<Done, Failure> {
-        let remember = self.remember.clone();
+    pub fn execute(
+        self,
+        command: Command,
+        origin: Origin,
+        contents: Vec<Content>,
+    ) -> impl Future<Output = Result<Done, Failure>> + Send {
         // When the request began, the actor checked that there is no earlier request with this key.
-        let answer = self.handle.enqueue(command, origin, remember, None, contents).await?;
-        answer.await.map_err(|_| Failure::Gone)?
+        let (request, answer) = Request::new(command, origin, self.remember.clone(), contents);
+        async move {
+            self.handle.enqueue(request).await?;
+            answer.await.map_err(|_| Failure::Gone)?
+        }
     }
 
     /// Executes a command that does not complete the request, so that a retry begins again.

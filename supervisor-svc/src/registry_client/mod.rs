@@ -158,20 +158,26 @@ impl Question for PutWorkspaceRequest {
     }
 }
 
-/// The registry, as the supervisor sees it.
+/// The registry, as the supervisor sees it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
+    shared: Arc<Shared>,
+    stored_workspace: Option<StoredWorkspace>,
+}
+
+/// The parts that all clones share.
+#[derive(Debug)]
+struct Shared {
     pool: Pool,
     token: Option<ShownToken>,
-    url: Arc<str>,
+    url: Box<str>,
     /// Cached responses to spawn requests.
-    resolutions: Arc<Resolutions>,
+    resolutions: Resolutions,
     /// Spawn requests in flight.
-    flights: Arc<Singleflight>,
+    flights: Singleflight,
     /// Serializes bundle uploads. This bounds their memory, and after a restart of the registry the requests of one
     /// session upload its bundle only once.
-    transfers: Arc<Mutex<()>>,
-    stored_workspace: Option<StoredWorkspace>,
+    transfers: Mutex<()>,
     circuit: Circuit,
     clock: Clock,
     /// Number of unanswered requests.
@@ -217,7 +223,7 @@ impl RegistryClient {
         if let Some(name) = HostName::of(&endpoint) {
             let (tls, host) = (tls.clone(), name.host.clone());
             let channel = move |address| tls::channel_to(&at(&endpoint, address), &tls, &host);
-            tokio::spawn(client.pool.follow(name, channel));
+            tokio::spawn(client.shared.pool.follow(name, channel));
         }
         Ok(client)
     }
@@ -225,26 +231,29 @@ impl RegistryClient {
     /// Creates a client over the channels that `channel` returns; `url` only names the registry in logs and errors.
     #[must_use]
     pub fn over(channel: impl Fn() -> Channel, url: String, token: Option<ShownToken>, clock: Clock) -> Self {
-        Self {
+        let shared = Shared {
             pool: Pool::of(channel),
             token,
             url: url.into(),
-            resolutions: Arc::default(),
-            flights: Arc::default(),
-            transfers: Arc::default(),
-            stored_workspace: None,
+            resolutions: Resolutions::default(),
+            flights: Singleflight::default(),
+            transfers: Mutex::default(),
             circuit: Circuit::default(),
             clock,
             unanswered: counter(
                 "troupe.registry.unanswered",
                 "Requests that the registry did not answer",
             ),
+        };
+        Self {
+            shared: Arc::new(shared),
+            stored_workspace: None,
         }
     }
 
     /// Uses the addresses of a name as registries, over channels that `channel` returns.
     pub async fn look_up(&self, name: &impl LookUp, channel: impl Fn(SocketAddr) -> Channel) {
-        self.pool.refresh(name, channel).await;
+        self.shared.pool.refresh(name, channel).await;
     }
 
     /// Returns a client for the requests of a session that stores this bundle. If the registry does not hold the
@@ -252,8 +261,8 @@ impl RegistryClient {
     #[must_use]
     pub fn with_workspace(&self, stored_workspace: Option<StoredWorkspace>) -> Self {
         Self {
+            shared: Arc::clone(&self.shared),
             stored_workspace,
-            ..self.clone()
         }
     }
 
@@ -284,7 +293,7 @@ impl RegistryClient {
         trace: &TraceParent,
     ) -> Result<Arc<Resolution>, Unresolved> {
         let ask = || self.resolve_alone(question.clone(), deadline, trace);
-        self.flights.ask(question, deadline, ask).await
+        self.shared.flights.ask(question, deadline, ask).await
     }
 
     async fn resolve_alone(
@@ -293,7 +302,7 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Arc<Resolution>, Unresolved> {
-        let known = self.resolutions.get(&question);
+        let known = self.shared.resolutions.get(&question);
         question.known_etag = known.as_ref().map(|known| known.etag.clone()).unwrap_or_default();
         let ResolveSpawnResponse { resolved, etag } = self.ask(&question, deadline, trace).await?;
         match (resolved, known) {
@@ -308,7 +317,7 @@ impl RegistryClient {
                     etag,
                     resolution: Arc::clone(&resolution),
                 };
-                self.resolutions.keep(question, known);
+                self.shared.resolutions.keep(question, known);
                 Ok(resolution)
             }
         }
@@ -369,7 +378,7 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Unresolved> {
-        let lease = self.pool.lease(question.workspace_digest());
+        let lease = self.shared.pool.lease(question.workspace_digest());
         let answer = self.question(&lease, question, deadline, trace).await;
         match (answer, &self.stored_workspace) {
             (Err(status), Some(stored_workspace)) if is_unknown_workspace(&status) => {
@@ -380,7 +389,7 @@ impl RegistryClient {
             (Err(status), None) if is_unknown_workspace(&status) => {
                 let mut answer = Err(status);
                 // The bundle may have been uploaded to any registry.
-                for other in self.pool.others(&lease) {
+                for other in self.shared.pool.others(&lease) {
                     match Box::pin(self.question(&other, question, deadline, trace)).await {
                         Err(status) if is_unknown_workspace(&status) => {}
                         // This registry did not answer, and may have the bundle.
@@ -442,7 +451,7 @@ impl RegistryClient {
         let (expected, actual) = (stored_workspace.workspace_digest(), answer.workspace_digest);
         if actual.eq_ignore_ascii_case(expected) {
             tracing::info!(
-                url = %self.url,
+                url = %self.shared.url,
                 workspace = expected,
                 "a session's workspace was uploaded again"
             );
@@ -451,7 +460,7 @@ impl RegistryClient {
         let text = format!(
             "the registry at {} names the session's workspace {actual}, not {expected} as before; upload it and open a \
              new session",
-            self.url
+            self.shared.url
         );
         let fault = Fault::new(Code::FailedPrecondition, Reason::WorkspaceUnknown, text)
             .with("workspace_digest", expected)
@@ -461,9 +470,12 @@ impl RegistryClient {
 
     /// Waits until no other bundle is being transferred.
     async fn transfer_permit(&self, deadline: Option<Deadline>) -> Result<MutexGuard<'_, ()>, Unresolved> {
-        timeout(deadline::within(deadline, TRANSFER_WITHIN), self.transfers.lock())
-            .await
-            .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
+        timeout(
+            deadline::within(deadline, TRANSFER_WITHIN),
+            self.shared.transfers.lock(),
+        )
+        .await
+        .map_err(|_| self.away(&Status::deadline_exceeded("other workspaces are being transferred")))
     }
 
     /// Sends a request, unless the circuit is open.
@@ -474,7 +486,7 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Status> {
-        let Some(passage) = self.circuit.enter() else {
+        let Some(passage) = self.shared.circuit.enter() else {
             return Err(self.unavailable("it did not answer several requests").into());
         };
         let answer = self.attempt(lease, question, deadline, trace).await;
@@ -499,16 +511,18 @@ impl RegistryClient {
         deadline: Option<Deadline>,
         trace: &TraceParent,
     ) -> Result<Q::Answer, Status> {
-        let attempt = |lease: &Lease| Q::send(lease.client(), self.request(question.clone(), deadline, trace));
+        // Boxed because the futures around it would each reserve memory for it.
+        let attempt =
+            |lease: &Lease| Box::pin(Q::send(lease.client(), self.request(question.clone(), deadline, trace)));
         let mut answer = attempt(lease).await;
         if answer.as_ref().is_err_and(lost::in_transport) {
-            answer = attempt(&self.pool.lease_after(lease)).await;
+            answer = attempt(&self.shared.pool.lease_after(lease)).await;
         }
         // If a registry shut down, the second connection may have ended with the first. The first is reconnected by
         // now.
         if answer.as_ref().is_err_and(lost::in_transport) {
             let longest = deadline::within(deadline, AGAIN_WITHIN);
-            sleep(self.clock.random_part(longest)).await;
+            sleep(self.shared.clock.random_part(longest)).await;
             answer = attempt(lease).await;
         }
         answer.map(Response::into_inner)
@@ -518,7 +532,7 @@ impl RegistryClient {
         let mut request = Request::new(question);
         deadline::limit(&mut request, deadline, Q::WITHIN);
         trace_context::inject(request.metadata_mut(), trace);
-        if let Some(token) = &self.token
+        if let Some(token) = &self.shared.token
             && let Ok(mut value) = MetadataValue::try_from(format!("Bearer {}", token.present().expose()))
         {
             value.set_sensitive(true);
@@ -560,8 +574,8 @@ impl RegistryClient {
     }
 
     fn away(&self, status: &Status) -> Unresolved {
-        tracing::warn!(url = %self.url, %status, "the registry did not answer");
-        self.unanswered.add(1, &[]);
+        tracing::warn!(url = %self.shared.url, %status, "the registry did not answer");
+        self.shared.unanswered.add(1, &[]);
         let fault = self.unavailable(status.message());
         Unresolved::Unavailable(fault.with("registry_code", status.code() as i32).into())
     }
@@ -569,10 +583,10 @@ impl RegistryClient {
     fn unavailable(&self, why: &str) -> Fault {
         let text = format!(
             "the registry at {} is not available ({why}); nothing was done, try again",
-            self.url
+            self.shared.url
         );
         Fault::new(Code::Unavailable, Reason::RegistryUnavailable, text)
-            .retry_after(self.clock.jittered(circuit::PAUSE))
+            .retry_after(self.shared.clock.jittered(circuit::PAUSE))
     }
 }
 
@@ -667,7 +681,7 @@ mod tests {
         let begun = Instant::now();
         let deadline = deadline.map(|left| Deadline { at: begun + left });
         let question = LostQuestion::default();
-        let lease = registry.pool.lease("");
+        let lease = registry.shared.pool.lease("");
         let answer = registry
             .attempt(&lease, &question, deadline, &TraceParent::root())
             .await;

@@ -51,7 +51,7 @@ macro_rules! methods {
                 // A retry may request the token although the first call did not.
                 let return_token = mem::take(&mut request.get_mut().return_token);
                 let (call, request) = Call::change(self, request)?;
-                spawn::spawn_agent(call, request, return_token).await.map(Response::new)
+                spawn::spawn_agent(&call, Box::new(request), return_token).await.map(Response::new)
             }
 
             $(async fn $open(&self, request: Request<pb::$open_request>) -> Result<Response<$open_answer>, Status> {

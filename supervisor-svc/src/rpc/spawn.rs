@@ -23,8 +23,8 @@ use crate::{
 pub(crate) const CAPABILITIES: usize = 64;
 
 pub(super) async fn spawn_agent(
-    call: Call<'_>,
-    request: pb::SpawnAgentRequest,
+    call: &Call<'_>,
+    request: Box<pb::SpawnAgentRequest>,
     return_token: bool,
 ) -> Result<pb::SpawnAgentResponse, Status> {
     let named: Option<ThreadId> = parse::optional_id("parent_thread_id", &request.parent_thread_id)?;
@@ -40,17 +40,17 @@ pub(super) async fn spawn_agent(
     authorize(&handle.state(), &wanted).map_err(refused)?;
 
     let in_flight = match handle.begin(call.remember()?).await? {
-        Begun::Before(done) => return response(&call, &handle, &done, return_token),
+        Begun::Before(done) => return response(call, &handle, &done, return_token),
         Begun::New(in_flight) => in_flight,
     };
-    operators_only(&call, &request)?;
-    let arguments = arguments(parent, request)?;
+    operators_only(call, &request)?;
+    let arguments = Box::new(arguments(parent, *request)?);
     let spawned = call
         .service
         .spawner
         .run(&handle, in_flight, call.spawn_caller(), arguments)
         .await?;
-    let response = response(&call, &handle, &spawned.done, return_token)?;
+    let response = response(call, &handle, &spawned.done, return_token)?;
     Ok(pb::SpawnAgentResponse {
         warnings: spawned.warnings.into_iter().chain(response.warnings).collect(),
         route: spawned.route,

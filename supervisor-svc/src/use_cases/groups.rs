@@ -282,7 +282,7 @@ impl Job {
         let services = &self.services;
         let plan = self.plan().await?;
         let request = group_plan::request(plan, item.item).map_err(Status::invalid_argument)?;
-        let mut arguments = (services.read_arguments)(self.group.parent, request)?;
+        let mut arguments = Box::new((services.read_arguments)(self.group.parent, request)?);
         arguments.on_limit = OnLimit::Queue;
         arguments.item = Some(item);
         let caller = caller(&self.session, &self.group)?;

@@ -166,7 +166,7 @@ pub struct SpawnResult {
 /// A spawn that was resolved and checked.
 pub struct Prepared {
     /// The command.
-    pub spawn: Spawn,
+    pub spawn: Box<Spawn>,
     /// The contents that its events refer to.
     pub contents: Vec<Content>,
     /// Warnings of the registry.
@@ -204,11 +204,12 @@ impl Spawner {
         handle: &Handle,
         in_flight: InFlight,
         caller: SpawnCaller<'_>,
-        mut arguments: SpawnArguments,
+        mut arguments: Box<SpawnArguments>,
     ) -> Result<SpawnResult, Status> {
         let state = handle.state();
         let route = match arguments.route_text.take() {
-            Some(text) => Some(self.route(&caller, &state, &arguments, text).await?),
+            // Boxed because it is rare: otherwise the future of every spawn would reserve memory for it.
+            Some(text) => Some(Box::pin(self.route(&caller, &state, &arguments, text)).await?),
             None => None,
         };
         if let (Some(route), NamedRole::AgentType { name, given }) = (&route, &mut arguments.role) {
@@ -229,8 +230,9 @@ impl Spawner {
             contents,
             warnings,
         } = prepared;
-        let command = Command::Spawn(Box::new(spawn));
-        let done = in_flight.execute(command, caller.origin, contents).await?;
+        let done = in_flight
+            .execute(Command::Spawn(spawn), caller.origin, contents)
+            .await?;
         Ok(SpawnResult { done, warnings, route })
     }
 
@@ -262,7 +264,7 @@ impl Spawner {
             .check_enforceable(&need)
             .map_err(|fault| Unspawnable::Unknown(fault.into()))?;
         Ok(Prepared {
-            spawn,
+            spawn: Box::new(spawn),
             contents,
             warnings,
         })

@@ -65,15 +65,18 @@ pub(super) fn create(connection: &Connection, key: Option<&CreationKey>, batch: 
 pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = batch.session;
     let moved = connection
-        .prepare_cached("UPDATE sessions SET head = ?2, due = ?3 WHERE session = ?1 AND head = ?4 AND epoch = ?5")?
+        .prepare_cached("UPDATE sessions SET head = ?2 WHERE session = ?1 AND head = ?3 AND epoch = ?4")?
         .execute(params![
             blob(session.as_uuid()),
             integer(batch.head_after().get()),
-            batch.due.map(millis),
             integer(batch.expected.get()),
             integer(batch.epoch.get())
         ])?;
     if moved > 0 {
+        // A separate statement, because it seldom changes a row: an update rewrites the index even if the value stays.
+        connection
+            .prepare_cached("UPDATE sessions SET due = ?2 WHERE session = ?1 AND due IS NOT ?2")?
+            .execute(params![blob(session.as_uuid()), batch.due.map(millis)])?;
         return write(connection, batch);
     }
     Err(Failure::Rejected(match query::head(connection, session)? {
