@@ -21,8 +21,8 @@ use troupe_proto::{
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, GEMINI, KEY, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, processes,
-        runs_a_lasting_command, script, send, settled, spawn, until,
+        CLAUDE, CODEX, GEMINI, KEY, Lab, OPENCODE, are_wanted, wait_for_tail, message, wait_for_process_end, processes,
+        runs_tail, script, send, settled, spawn, until,
     },
     content,
     events::{about, names},
@@ -190,7 +190,7 @@ async fn tree_of(parent_program: &str, child_program: &str) {
     // Closing the root leaves nothing.
     assert!(!processes(&parent).is_empty() && !processes(&child).is_empty());
     tree.end().await;
-    no_process_is_left(&[&parent, &child]).await;
+    wait_for_process_end(&[&parent, &child]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -247,7 +247,7 @@ async fn led_by(program: &str) {
     assert!(!lab.project().join("by-reader.txt").exists());
 
     tree.end().await;
-    no_process_is_left(&[&lead, &child, &reader]).await;
+    wait_for_process_end(&[&lead, &child, &reader]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -401,12 +401,12 @@ async fn interrupt_ends_commands_and_keeps_conversation() {
     for program in [CODEX, CLAUDE] {
         let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
         let thread = spawn(&tree, program, &steps).await;
-        lasting_command(&thread).await;
+        wait_for_tail(&thread).await;
         interrupt(&tree, &thread).await;
         let ended = timeout(POLITELY, settled(&tree, &thread)).await.expect("it obeys");
         assert_eq!(kind(&ended), StatusKind::Interrupted, "{program}");
         until("the end of the command", async || {
-            (!runs_a_lasting_command(&thread)).then_some(())
+            (!runs_tail(&thread)).then_some(())
         })
         .await;
         assert!(
@@ -589,12 +589,12 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
     }
     let all: Vec<&str> = threads.iter().chain(&lost).map(String::as_str).collect();
     for thread in &all {
-        lasting_command(thread).await;
+        wait_for_tail(thread).await;
     }
 
     // SIGKILL: the runner cannot clean up, and still no process remains.
     runner.kill().await.unwrap();
-    no_process_is_left(&all).await;
+    wait_for_process_end(&all).await;
     tree.watch_after(0).await.until(is_out_of_reach).await;
     assert!(has(&tree.thread(&threads[0]).await, ConditionKind::Unreachable));
 
@@ -640,5 +640,5 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
 
     tree.end().await;
     fleeting.end().await;
-    no_process_is_left(&all).await;
+    wait_for_process_end(&all).await;
 }

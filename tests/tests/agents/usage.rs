@@ -10,7 +10,7 @@ use troupe_proto::supervisor::v1::{
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, script, send, settled,
+        CLAUDE, CODEX, Lab, OPENCODE, are_wanted, wait_for_tail, message, wait_for_process_end, script, send, settled,
     },
     tree::{Tree, has, kind},
     within,
@@ -163,12 +163,12 @@ async fn stop_and_continue(lab: &mut Lab, programs: &[&str]) {
     for program in programs {
         let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
         let thread = spawn(&tree, program, &steps).await;
-        lasting_command(&thread).await;
+        wait_for_tail(&thread).await;
         threads.push(thread);
     }
     lab.restart().await;
     let all: Vec<&str> = threads.iter().map(String::as_str).collect();
-    no_process_is_left(&all).await;
+    wait_for_process_end(&all).await;
     let tree = tree.by(lab.client());
     for (thread, program) in threads.iter().zip(programs) {
         let stopped = tree.thread(thread).await;

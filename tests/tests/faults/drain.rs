@@ -186,7 +186,7 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let unread = Watch::open(&client::deaf_supervisor(at, None), request.clone()).await;
     let mut watches = JoinSet::new();
     for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
-        watches.spawn(watch.position_at_its_end());
+        watches.spawn(watch.position_at_drain());
     }
     let (answered, mut answers) = mpsc::channel(1);
     for _ in 0..CALLERS {
@@ -286,7 +286,7 @@ async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
     let head = tree.head().await;
     let watch = tree.watch_after(head).await;
 
-    let (position, ()) = tokio::join!(watch.position_at_its_end(), supervisor.terminate());
+    let (position, ()) = tokio::join!(watch.position_at_drain(), supervisor.terminate());
     assert_eq!(position, head);
     registry.terminate().await;
     drop(half_open);

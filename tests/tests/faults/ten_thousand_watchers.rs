@@ -61,7 +61,7 @@ async fn ten_thousand_watchers_miss_nothing_and_reconnect() {
     let tree = tree.by(pair.operator());
     let head = tree.head().await;
     for watch in watches {
-        assert_eq!(watch.position_at_its_end().await, head);
+        assert_eq!(watch.position_at_drain().await, head);
     }
     let watches = open(&pair, &tree, head).await;
     all_read(watches, events(&tree).await).await;

@@ -65,7 +65,7 @@ async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str
         .args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"])
         .env("TROUPE_LOG", "trace")
         .stderr(log);
-    let process = collector.hears(&mut command).spawn().unwrap();
+    let process = collector.export_from(&mut command).spawn().unwrap();
     let address = within("a service that serves", ready.address()).await;
     (process, ready, address)
 }
@@ -129,7 +129,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         .env("TROUPE_LOG", "trace")
         .env("ANTHROPIC_API_KEY", planted("provider-key"))
         .stderr(log);
-    let _runner = collector.hears(&mut command).spawn().unwrap();
+    let _runner = collector.export_from(&mut command).spawn().unwrap();
 
     // Everything that a client may say, and that is carried out.
     let token = planted("operator.token");

@@ -91,15 +91,15 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     let home = Home::default();
     let mut collector = Collector::start().await;
     let (mut command, ready) = service(&home, "registry");
-    let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+    let (_registry, registry) = start(collector.export_from(&mut command), &ready).await;
     let (mut command, ready) = service(&home, "supervisor");
     command.args(["--data-dir", "data", "--registry-url", &format!("http://{registry}")]);
-    let (_supervisor, supervisor) = start(collector.hears(&mut command), &ready).await;
+    let (_supervisor, supervisor) = start(collector.export_from(&mut command), &ready).await;
     let mut command = home.troupe(&["run", "--supervisor", &format!("http://{supervisor}")]);
     command
         .args(["--token-file", "data/runner.token"])
         .stderr(Stdio::null());
-    let _runner = collector.hears(&mut command).spawn().unwrap();
+    let _runner = collector.export_from(&mut command).spawn().unwrap();
 
     let mut client = client::supervisor(supervisor, None);
     let mut session = CreateSessionRequest {
@@ -230,7 +230,7 @@ async fn otel_variables_set_service_name_and_instance() {
         let mut collector = Collector::start().await;
         let (mut command, ready) = service(&home, "registry");
         command.envs(variables.iter().copied());
-        let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+        let (_registry, registry) = start(collector.export_from(&mut command), &ready).await;
         let mut client = client::registry(registry, None);
         let answer = within("the agents", client.list_agents(ListAgentsRequest::default())).await;
         answer.unwrap();
@@ -265,7 +265,7 @@ async fn collector_behind_tls_receives_spans_and_metrics() {
     command
         .args(["--data-dir", "data"])
         .env("OTEL_EXPORTER_OTLP_CERTIFICATE", believed);
-    let command = collector.hears_at(&mut command, &format!("https://{front}"));
+    let command = collector.export_through(&mut command, &format!("https://{front}"));
     let (_supervisor, supervisor) = start(command, &ready).await;
     let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
@@ -290,7 +290,7 @@ async fn exporter_reconnects_after_collector_vanishes() {
     command
         .args(["--data-dir", "data"])
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
-    let command = collector.hears_at(&mut command, &format!("http://{}", relay.address()));
+    let command = collector.export_through(&mut command, &format!("http://{}", relay.address()));
     let (_supervisor, supervisor) = start(command, &ready).await;
     let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;

@@ -145,7 +145,7 @@ async fn token_budget_stops_turn_by_telemetry() {
     );
     runner.end(&attempt, TurnOutcome::Interrupted, "").await;
     assert_eq!(
-        tree.lived(&worker).await,
+        tree.event_names(&worker).await,
         [
             "ThreadSpawned",
             "ThreadPlaced",

@@ -62,24 +62,24 @@ async fn passivated_session_is_unchanged_on_activation() {
     let tree = pair.tree().await;
     let (mut runner, mut attempt) = running(&pair, &tree).await;
     runner.complete(&attempt, "done").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
 
     let session = tree.now().await;
     let threads = tree.threads().await;
     assert_eq!(threads.len(), 2);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_eq!(tree.now().await, session);
     assert_eq!(tree.threads().await, threads);
 
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     tree.note(&attempt.thread, "still here").await;
     assert_eq!(tree.thread(&attempt.thread).await.thread_note, "still here");
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     // The runner still has the program, and is given the next turn.
     tree.send(&attempt.thread, "more").await;
     runner.next_turn(&mut attempt).await;
     runner.complete(&attempt, "done again").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_whole(&tree.log().await);
     assert_eq!(tree.head().await, tree.log().await.len() as u64);
 }
@@ -90,12 +90,12 @@ async fn working_session_is_not_passivated() {
     let (busy, idle) = (pair.tree().await, pair.tree().await);
     let worker = busy.spawn("worker").await;
     idle.note(&idle.root, "nothing to do").await;
-    pair.at_rest_but(1).await;
+    pair.wait_until_loaded(1).await;
     // No client called it: the thread waited for the runner by itself.
     let mut runner = Runner::attach(&pair, "r").await;
     let attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_eq!(busy.status(&worker.id).await, StatusKind::Completed);
 }
 
@@ -115,14 +115,14 @@ async fn session_is_passivated_after_its_webhook_deliveries() {
         secret: String::from("a secret of a webhook"),
     };
     let tree = pair.tree_where(|session| session.webhooks = vec![webhook]).await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut runner = Runner::attach(&pair, "r").await;
     for _ in 0..2 {
         let worker = tree.complete_worker(&mut runner).await.thread;
         for status in [500, 204] {
             assert_eq!(receiver.next(status).await.json()["thread_id"], worker.as_str());
         }
-        pair.at_rest_but(0).await;
+        pair.wait_until_loaded(0).await;
     }
 }
 
@@ -133,16 +133,16 @@ async fn a_watch_keeps_its_session_and_resumes_without_a_gap() {
     let mut watch = watched.watch().await;
     watch.snapshot().await;
     other.note(&other.root, "unwatched").await;
-    pair.at_rest_but(1).await;
+    pair.wait_until_loaded(1).await;
     watched.note(&watched.root, "1").await;
     let seen = watch.event().await.sequence;
 
     let position = watch.position();
     assert_eq!(position, seen);
     drop(watch);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     watched.note(&watched.root, "2").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut watch = watched.watch_after(position).await;
     watched.note(&watched.root, "3").await;
     let events = watch.up_to(position + 2).await;
@@ -179,7 +179,7 @@ async fn unread_streams_end_and_allow_passivation() {
     };
     let notifications = within("a stream", deaf.watch_notifications(notifications)).await;
     let streams = (events, notifications.unwrap());
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     drop(streams);
 }
 
@@ -203,7 +203,7 @@ async fn unread_stream_of_a_thread_ends_with_its_token() {
     };
     let stream = Watch::open(&pair.deaf(&thread.token), request).await;
     tree.close(&thread.id).await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     drop(stream);
 }
 
@@ -217,7 +217,7 @@ async fn no_call_fails_during_passivation() {
     for round in 0..ROUNDS {
         // In every other round as soon as it has gone, in the others while it goes.
         if round % 2 == 0 {
-            pair.at_rest_but(0).await;
+            pair.wait_until_loaded(0).await;
         }
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {
@@ -232,7 +232,7 @@ async fn no_call_fails_during_passivation() {
     let log = tree.log().await;
     assert_whole(&log);
     assert_eq!(notes(&log), ROUNDS * CALLERS, "each call was carried out, and once");
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -290,7 +290,7 @@ async fn sessions_are_listed_without_being_loaded() {
     watch.snapshot().await;
     newest.spawn("worker").await;
     made.push(newest.session.clone());
-    pair.at_rest_but(1).await;
+    pair.wait_until_loaded(1).await;
     made.reverse();
     red.reverse();
 

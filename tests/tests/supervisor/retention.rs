@@ -128,7 +128,7 @@ async fn a_session_with_webhooks_is_deleted_in_time_too() {
         .await;
     tree.end().await;
     // No client calls it in the meantime, because a call would activate it.
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert!(!is_there(&pair, &tree.session).await);
 }
 

@@ -140,12 +140,12 @@ async fn many_changes_are_sent_as_one() {
 async fn sessions_that_are_not_in_memory_are_followed_too() {
     let mut pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
     let tree = pair.tree().await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let before = tree.now().await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
     assert_eq!(sessions.first().await, [before]);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     tree.note(&tree.root, "awake").await;
     let head = tree.head().await;
     sessions.until(|session, _| session.sequence == head).await;

@@ -77,7 +77,7 @@ async fn a_turn_from_its_start_to_its_last_message() {
     runner.complete(&attempt, "it works").await;
     let completed = (StatusKind::Completed, String::from("it works"));
     assert_eq!(tree.outcome(&worker).await, completed);
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
 }
 
 /// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
@@ -379,7 +379,7 @@ async fn returning_runner_continues_its_turns() {
             .report_as(&attempt, 2, ended(&attempt, TurnOutcome::Completed, "done"))
             .await;
     }
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
     let log = tree.log().await;
     assert_whole(&log);
     assert_eq!(statuses(&log)[&worker], StatusKind::Completed);
@@ -425,7 +425,7 @@ async fn messages_on_replaced_runner_stream_are_ignored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_runner_messages_are_ignored() {
     let (_pair, tree, mut runner, worker, attempt) = working().await;
-    runner.say_something_new().await;
+    runner.send_unknown_message().await;
     let report = RunnerReport {
         thread_id: worker.clone(),
         generation: attempt.generation,
@@ -442,7 +442,7 @@ async fn unknown_runner_messages_are_ignored() {
     runner
         .report_as(&attempt, 3, ended(&attempt, TurnOutcome::Completed, "done"))
         .await;
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ async fn turn_before_dispatch_waits_for_end_of_pause() {
     let mut runner = Runner::attach(&pair, "r").await;
     // A record after the runner came: it found nothing to do.
     tree.note(&worker, "held").await;
-    assert_eq!(tree.lived(&worker).await, ["ThreadSpawned", "NoteSet"]);
+    assert_eq!(tree.event_names(&worker).await, ["ThreadSpawned", "NoteSet"]);
     pause(&tree, false).await;
     runner.start_of(&worker).await;
 }
@@ -92,11 +92,11 @@ async fn orchestrated(pair: &Pair, budget: Option<Budget>) -> Tree {
 
 /// Sets a note, and answers what has happened to the thread up to there: a turn that it gets by itself would have come
 /// before.
-async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
+async fn event_names(tree: &Tree, thread: &str) -> Vec<String> {
     tree.note(thread, "looked at").await;
-    let mut lived = tree.lived(thread).await;
-    assert_eq!(lived.pop().as_deref(), Some("NoteSet"));
-    lived
+    let mut event_names = tree.event_names(thread).await;
+    assert_eq!(event_names.pop().as_deref(), Some("NoteSet"));
+    event_names
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +119,7 @@ async fn auto_loop_continues_until_the_mark() {
     // Behind more than the log keeps of a message.
     let last = format!("{}\nTROUPE_COMPLETE", "x".repeat(10_000));
     runner.complete(&attempt, &last).await;
-    assert_eq!(lived(&tree, &lead).await.last().unwrap(), "TurnEnded");
+    assert_eq!(event_names(&tree, &lead).await.last().unwrap(), "TurnEnded");
     assert_eq!(tree.status(&lead).await, StatusKind::Completed);
 }
 
