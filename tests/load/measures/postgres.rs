@@ -1,4 +1,4 @@
-//! Spawns with the log in PostgreSQL, against the same with the log in SQLite.
+//! Spawns with the log in PostgreSQL, against spawns with the log in SQLite.
 
 use troupe_tests::postgres_server::Server;
 
