@@ -36,7 +36,8 @@ impl Commits {
         Self(connection)
     }
 
-    /// Commits a row of each of these sizes, one after the other, and returns the duration of each commit. Blocks the thread.
+    /// Commits a row of each of these sizes, one after the other, and returns the duration of each commit. Blocks the
+    /// thread.
     pub(crate) fn make(&self, sizes: impl IntoIterator<Item = usize>) -> Samples {
         let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
         let times = sizes.into_iter().map(|size| {
@@ -48,7 +49,8 @@ impl Commits {
         Samples(times.collect())
     }
 
-    /// Commits the bytes of the session's events after a sequence, [`APPEND`] events at a time, and returns the duration.
+    /// Commits the bytes of the session's events after a sequence, [`APPEND`] events at a time, and returns the
+    /// duration.
     pub(crate) async fn of_events(&self, tree: &Tree, after: u64) -> Duration {
         let events = tree.watch_after(after).await.up_to(tree.head().await).await;
         let appends = events
@@ -57,7 +59,8 @@ impl Commits {
         self.make(appends).0.iter().sum()
     }
 
-    /// Inserts `rows` rows of `size` bytes, `in_commit` rows in each commit, and returns the duration. Blocks the thread.
+    /// Inserts `rows` rows of `size` bytes, `in_commit` rows in each commit, and returns the duration. Blocks the
+    /// thread.
     pub(crate) fn insert(&self, rows: usize, size: usize, in_commit: usize) -> Duration {
         let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
         let row = vec![b'x'; size];

@@ -36,8 +36,8 @@ text { font: 12px sans-serif; fill: #1f2328; }
   .mark { stroke: #e6edf3; }
 }";
 
-/// Returns the rows of two plots: the ratios of figures with a baseline, and the values of figures with a bar for the value,
-/// divided by the bar.
+/// Returns the rows of two plots: the ratios of figures with a baseline, and the values of figures with a bar for the
+/// value, divided by the bar.
 pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
     let (mut ratios, mut values) = (Vec::new(), Vec::new());
     for chapter in chapters {
@@ -59,8 +59,8 @@ pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
     (ratios, values)
 }
 
-/// Returns the plot of these bars; `scale` is the description of their lengths. Names must not contain `<` or `&`, because
-/// they are not escaped.
+/// Returns the plot of these bars; `scale` is the description of their lengths. Names must not contain `<` or `&`,
+/// because they are not escaped.
 pub(crate) fn svg(scale: &str, rows: &[Row]) -> String {
     let ends = rows.iter().flat_map(|row| [Some(row.length), row.mark]).flatten();
     let longest = ends.fold(1.0, f64::max).min(LONGEST);

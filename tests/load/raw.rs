@@ -1,5 +1,5 @@
-//! The lower bound for a service: tonic without generated code. It sends the same bytes to every caller. It can first call
-//! another service of this kind, and it can stream a message repeatedly.
+//! The lower bound for a service: tonic without generated code. It sends the same bytes to every caller. It can first
+//! call another service of this kind, and it can stream a message repeatedly.
 
 use std::{convert::Infallible, iter::repeat_n, net::SocketAddr, pin::Pin};
 

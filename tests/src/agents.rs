@@ -1,8 +1,8 @@
 //! Runs the real agent programs (Codex, Claude Code, OpenCode and Gemini CLI) as agents of a `troupe` process, with a
 //! scripted stand-in for their model providers. `tests/agents/README.md` describes the scripts.
 //!
-//! The programs are not installed everywhere, so these tests run only with `TROUPE_AGENTS=1`. A missing program is then a
-//! failure. Without the variable, each test prints that it did not run.
+//! The programs are not installed everywhere, so these tests run only with `TROUPE_AGENTS=1`. A missing program is then
+//! a failure. Without the variable, each test prints that it did not run.
 
 use std::{
     env,
@@ -50,9 +50,9 @@ pub const KEY: &str = "sk-of-the-stand-in";
 /// Interval of checks for changes without a notification, such as a new file or the end of a process.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A script that starts a launcher in namespaces of its own, like a container. Its arguments are the launcher's user and
-/// socket, and the visible directories; the second one contains `troupe`. A parent directory that the user may not enter is
-/// covered by an empty one.
+/// A script that starts a launcher in namespaces of its own, like a container. Its arguments are the launcher's user
+/// and socket, and the visible directories; the second one contains `troupe`. A parent directory that the user may not
+/// enter is covered by an empty one.
 const CONTAINER: &str = r#"
 user=$1 socket=$2
 shift 2
@@ -272,8 +272,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Starts `troupe up` with its own runner and creates the files below a directory. The directory must not be one for
-    /// temporary files, because Codex stores nothing in such a directory.
+    /// Starts `troupe up` with its own runner and creates the files below a directory. The directory must not be one
+    /// for temporary files, because Codex stores nothing in such a directory.
     pub async fn with_runner(under: &Path) -> Self {
         Self::start(under, true).await
     }
@@ -386,9 +386,9 @@ impl Lab {
         command
     }
 
-    /// Starts a launcher like in a container, with another user and a separate PID namespace, and returns its process and
-    /// its socket. The launcher can access the programs, the workspace and the directories of threads, but not the home of
-    /// this user.
+    /// Starts a launcher like in a container, with another user and a separate PID namespace, and returns its process
+    /// and its socket. The launcher can access the programs, the workspace and the directories of threads, but not the
+    /// home of this user.
     ///
     /// # Panics
     ///
@@ -477,7 +477,8 @@ impl Lab {
                 line.args(["--print", prompt, "--allowedTools", "mcp__troupe"])
                     .args(["--mcp-config", &servers.to_string()])
                     .envs([("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_API_KEY", KEY)])
-                    // The stand-in does not support tool search, so the program must know all tools before its first request.
+                    // The stand-in does not support tool search, so the program must know all tools before its first
+                    // request.
                     .envs([("ENABLE_TOOL_SEARCH", "false"), ("MCP_CONNECTION_NONBLOCKING", "false")]);
             }
             CODEX => {
@@ -510,8 +511,8 @@ impl Lab {
         line
     }
 
-    /// Returns a command that runs a line in a user's shell in the project. The shell finds the programs and a `troupe` for
-    /// this pair, and the programs use the stand-in as their provider.
+    /// Returns a command that runs a line in a user's shell in the project. The shell finds the programs and a `troupe`
+    /// for this pair, and the programs use the stand-in as their provider.
     ///
     /// # Panics
     ///

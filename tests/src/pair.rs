@@ -1,5 +1,5 @@
-//! Registry and supervisor in this process: real servers on free ports, with their own home, project and data directory.
-//! No runner is attached; see [`crate::runner`]. `TROUPE_TEST_MEMBERS=3` starts three supervisors behind one
+//! Registry and supervisor in this process: real servers on free ports, with their own home, project and data
+//! directory. No runner is attached; see [`crate::runner`]. `TROUPE_TEST_MEMBERS=3` starts three supervisors behind one
 //! address instead.
 
 use std::{

@@ -304,8 +304,8 @@ pub fn signal(process: &Child, signal: Signal) {
     kill_process(id_of(process), signal).unwrap();
 }
 
-/// Stops all threads of a process and waits until they have stopped. After the signal, they continue for a while on a busy
-/// machine.
+/// Stops all threads of a process and waits until they have stopped. After the signal, they continue for a while on a
+/// busy machine.
 ///
 /// # Panics
 ///

@@ -68,8 +68,8 @@ impl Relay {
         drop(self.replace_carrier().await);
     }
 
-    /// Cuts all connections and answers the first call of the next connection with GOAWAY, as a departing server does for
-    /// a call that it has not processed.
+    /// Cuts all connections and answers the first call of the next connection with GOAWAY, as a departing server does
+    /// for a call that it has not processed.
     pub async fn leave(&mut self) {
         self.way.leaves.store(true, Ordering::Relaxed);
         self.cut().await;

@@ -1,5 +1,5 @@
-//! An operator's calls while hostile clients hold as many calls and connections as possible, and calls for a project while
-//! another project's templates are alias bombs.
+//! An operator's calls while hostile clients hold as many calls and connections as possible, and calls for a project
+//! while another project's templates are alias bombs.
 
 use std::{
     fs,
@@ -47,13 +47,13 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Attacks",
         how: format!(
-            "The services have their default limits. An operator calls GetSession {} times, one call after the other, and then \
-            closes a thread over a new connection. At the same time, either two threads open {} calls each and repeat rejected \
-            calls each second (half are waits of 30 minutes, half never send their message), or {} connections without \
-             a token answer pings and are opened again when they are closed. For the last figures a client lists the \
-             agents of a project whose neighbour has {} templates that are alias bombs, which change before each call of \
-             the neighbour. The writes alone take one processor, so the slowest calls are compared with calls next to \
-             the same writes in a directory that the registry does not read.",
+            "The services have their default limits. An operator calls GetSession {} times, one call after the other, \
+             and then closes a thread over a new connection. At the same time, either two threads open {} calls each \
+             and repeat rejected calls each second (half are waits of 30 minutes, half never send their message), or \
+             {} connections without a token answer pings and are opened again when they are closed. For the last \
+             figures a client lists the agents of a project whose neighbour has {} templates that are alias bombs, \
+             which change before each call of the neighbour. The writes alone take one processor, so the slowest \
+             calls are compared with calls next to the same writes in a directory that the registry does not read.",
             plan.calls, plan.hostile_calls, plan.strangers, plan.bombs,
         ),
         figures,

@@ -51,8 +51,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "AuthorizeTool",
         how: format!(
-            "One call at a time; the tool is allowed. Requests have {} bytes, responses {} bytes. Medians of {} rounds of \
-            {} calls.",
+            "One call at a time; the tool is allowed. Requests have {} bytes, responses {} bytes. Medians of {} \
+             rounds of {} calls.",
             request.encoded_len(),
             answer.encoded_len(),
             plan.rounds,

@@ -40,8 +40,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Closing a session",
         how: format!(
-            "The duration of CloseSession with `wait`, divided by the number of threads; no runner is attached. The floor \
-            commits the same events, {APPEND} at a time. Medians of {} rounds.",
+            "The duration of CloseSession with `wait`, divided by the number of threads; no runner is attached. The \
+             floor commits the same events, {APPEND} at a time. Medians of {} rounds.",
             plan.rounds
         ),
         figures,

@@ -1,5 +1,5 @@
-//! Several supervisors over one PostgreSQL database: the additional time of a forwarded call, the time of a move, and the
-//! cost of a spawn with one, two and three supervisors.
+//! Several supervisors over one PostgreSQL database: the additional time of a forwarded call, the time of a move, and
+//! the cost of a spawn with one, two and three supervisors.
 
 use std::time::{Duration, Instant};
 
@@ -57,11 +57,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Several supervisors",
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
-            standbys. Spawns: each supervisor has {sessions} concurrent sessions with {spawns} spawns each. The calls are \
-            distributed evenly over the supervisors of a cluster, so that two of three supervisors forward them. The \
-            processor time is the supervisors', the median of {} rounds. Separate supervisors have one database each and \
-            share only the machine. Calls: one caller makes {} calls, alternately to the owner of the session and to \
-            another supervisor. Moves: MoveSession from one supervisor to the next.",
+             standbys. Spawns: each supervisor has {sessions} concurrent sessions with {spawns} spawns each. The \
+             calls are distributed evenly over the supervisors of a cluster, so that two of three supervisors forward \
+             them. The processor time is the supervisors', the median of {} rounds. Separate supervisors have one \
+             database each and share only the machine. Calls: one caller makes {} calls, alternately to the owner of \
+             the session and to another supervisor. Moves: MoveSession from one supervisor to the next.",
             plan.rounds, plan.calls
         ),
         figures,

@@ -1,5 +1,5 @@
-//! The delay between the request for an append and the event at each watcher, with and without a watcher that reads only
-//! one message per second.
+//! The delay between the request for an append and the event at each watcher, with and without a watcher that reads
+//! only one message per second.
 
 use std::{
     sync::Arc,
@@ -54,8 +54,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "From an append to its watchers",
         how: format!(
-            "{} notes, each sent after all watchers have received the note before it. Measured from the call until a watcher \
-            receives the note. The slow watcher is an additional watcher, {} notes behind, that reads one message per second.",
+            "{} notes, each sent after all watchers have received the note before it. Measured from the call until a \
+             watcher receives the note. The slow watcher is an additional watcher, {} notes behind, that reads one \
+             message per second.",
             plan.notes, plan.backlog
         ),
         figures,

@@ -61,9 +61,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Fan-out",
         how: format!(
             "Messages per second over all watchers, with {STREAMS_PER_CONNECTION} watchers on each connection. \
-            {WRITERS} concurrent writers set notes of 1,000 bytes, which the watchers receive live and then again from \
-            the log. Raw streams of tonic repeat one of these messages. Medians of {} rounds of {} messages, at most \
-            {MESSAGES} for each watcher.",
+             {WRITERS} concurrent writers set notes of 1,000 bytes, which the watchers receive live and then again \
+             from the log. Raw streams of tonic repeat one of these messages. Medians of {} rounds of {} messages, at \
+             most {MESSAGES} for each watcher.",
             plan.rounds, plan.messages
         ),
         figures,

@@ -46,8 +46,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Groups",
         how: format!(
             "From CreateGroup to the end of the group, with {CONCURRENCY} concurrent items; the runner ends each turn \
-            immediately. Each item is a spawn with a call of the registry, a turn, and a close. The floor commits the \
-            same events, {APPEND} at a time. Medians of at most 3 rounds."
+             immediately. Each item is a spawn with a call of the registry, a turn, and a close. The floor commits \
+             the same events, {APPEND} at a time. Medians of at most 3 rounds."
         ),
         figures,
     }

@@ -48,7 +48,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Agents that do nothing",
         how: format!(
             "Processor time within {:.0} s, and memory, while {THREADS} agents of one runner run turns without any \
-            activity.",
+             activity.",
             took.as_secs_f64()
         ),
         figures,

@@ -33,10 +33,10 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Memory",
         how: format!(
-            "Resident memory that {} sessions, {} settled threads of one session and {} watchers add to a supervisor. The \
-            supervisor already has a tenth as many sessions or threads, one watcher, or the same number of sessions that \
-            were active and are passive. A busy watcher received {} events of 1,000 bytes; the process does not return \
-            freed memory to the system.",
+            "Resident memory that {} sessions, {} settled threads of one session and {} watchers add to a supervisor. \
+             The supervisor already has a tenth as many sessions or threads, one watcher, or the same number of \
+             sessions that were active and are passive. A busy watcher received {} events of 1,000 bytes; the process \
+             does not return freed memory to the system.",
             plan.sessions,
             plan.settled,
             most(plan.crowds),

@@ -30,9 +30,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Bringing sessions back",
         how: format!(
             "Sessions with {:?} threads of {} turns each, which a runner without programs executed. Measured is the \
-            duration of GetSession, the first call about the session: after a SIGKILL without a snapshot, and with a \
-            snapshot of the whole log. The requests that the last session remembers set notes of one thread. Medians of \
-            {} starts and of {} loads from a snapshot.",
+             duration of GetSession, the first call about the session: after a SIGKILL without a snapshot, and with a \
+             snapshot of the whole log. The requests that the last session remembers set notes of one thread. Medians \
+             of {} starts and of {} loads from a snapshot.",
             plan.histories,
             plan.turns,
             plan.rounds,

@@ -73,8 +73,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "ResolveSpawn",
         how: format!(
             "ResolveSpawn for a project with {TEMPLATES} templates in each of {DIRECTORIES} directories, over {} \
-            connections. Latencies come from open loops at 25, 50 and 75 % of the highest rate. Requests have {} bytes, \
-            responses {} bytes; the clients do not decode the responses. Medians of {} rounds.",
+             connections. Latencies come from open loops at 25, 50 and 75 % of the highest rate. Requests have {} \
+             bytes, responses {} bytes; the clients do not decode the responses. Medians of {} rounds.",
             plan.connections,
             request.encoded_len(),
             answer.encoded_len(),

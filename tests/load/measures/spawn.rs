@@ -1,5 +1,5 @@
-//! The rate of spawns, and the time from the call to the event at a watcher, against two hops and a durable commit of the
-//! same sizes.
+//! The rate of spawns, and the time from the call to the event at a watcher, against two hops and a durable commit of
+//! the same sizes.
 
 use std::{
     collections::HashMap,
@@ -105,11 +105,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Spawns",
         how: format!(
             "SpawnAgent over {} connections, each with a session. Each spawn includes a call of the registry and a \
-            durable event. Latencies come from open loops, from the time at which a spawn is due until a watcher on \
-            another connection receives its event. The request has {} bytes, the messages to and from the registry {} \
-            and {}, the committed row {}, and the response {}; the clients do not decode the response. The floor's p50 \
-            is the p50 of the echo plus the p50 of the commit. Its p99 is the p99 of the sums of both. Medians of {} \
-            rounds.",
+             durable event. Latencies come from open loops, from the time at which a spawn is due until a watcher on \
+             another connection receives its event. The request has {} bytes, the messages to and from the registry \
+             {} and {}, the committed row {}, and the response {}; the clients do not decode the response. The \
+             floor's p50 is the p50 of the echo plus the p50 of the commit. Its p99 is the p99 of the sums of both. \
+             Medians of {} rounds.",
             plan.connections, sizes.request, sizes.question, sizes.resolved, sizes.row, sizes.answer, plan.rounds
         ),
         figures,

@@ -42,7 +42,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Many templates",
         how: format!(
             "The first page of ListAgents for a project with {} templates in {DIRECTORIES} directories. Each round \
-            starts a new registry, in the load program itself. Medians of {} rounds.",
+             starts a new registry, in the load program itself. Medians of {} rounds.",
             plan.templates * DIRECTORIES,
             plan.rounds
         ),

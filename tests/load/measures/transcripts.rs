@@ -52,10 +52,10 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Transcripts",
         how: format!(
             "One runner's stream sends entries of {TEXT} bytes, in batches of {BATCH}, for {} threads; acknowledged \
-            entries are durable. SQLite alone inserts rows of the same size, {} in each commit. One client reads the \
-            entries of one thread; the raw stream repeats one of the messages that this client receives. Spawns are \
-            measured as in the first table, at {} per second, without and with threads that each write \
-            {ENTRIES_PER_SECOND:.0} entries per second. Medians of {} rounds.",
+             entries are durable. SQLite alone inserts rows of the same size, {} in each commit. One client reads the \
+             entries of one thread; the raw stream repeats one of the messages that this client receives. Spawns are \
+             measured as in the first table, at {} per second, without and with threads that each write \
+             {ENTRIES_PER_SECOND:.0} entries per second. Medians of {} rounds.",
             plan.writing,
             BATCH * IN_FLIGHT,
             spawn::BARRED,
@@ -206,8 +206,8 @@ impl Writer {
         }
     }
 
-    /// Writes in all threads at a constant rate while `is_writing` is true, until its sender is dropped. Returns the number
-    /// of entries written per second.
+    /// Writes in all threads at a constant rate while `is_writing` is true, until its sender is dropped. Returns the
+    /// number of entries written per second.
     async fn keep_writing(mut self, mut is_writing: watch::Receiver<bool>) -> f64 {
         let pause = Duration::from_secs_f64(BATCH as f64 / ENTRIES_PER_SECOND / self.attempts.len() as f64);
         let (mut entries, mut time) = (0, Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Usage of turns: every call of the model counts, a budget stops a running turn of each program, totals are kept, and a
-//! turn that is running when the service stops continues later.
+//! Usage of turns: every call of the model counts, a budget stops a running turn of each program, totals are kept, and
+//! a turn that is running when the service stops continues later.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ const CALLS: u64 = 12;
 const CALL: u64 = 30_000;
 /// In millionths. Each token costs one.
 const BUDGET: u64 = 50_000;
-/// From the call that spends the budget to the end of the turn, at most: telemetry, and the interrupt. The machine is busy.
+/// From the call that spends the budget to the end of the turn, at most: telemetry, and the interrupt. The machine is
+/// busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 fn used(thread: &Thread) -> Usage {

@@ -47,8 +47,8 @@ const CALLERS: usize = 4;
 /// Number of acknowledged spawns before the service gets the signal.
 const ANSWERS: usize = 40;
 
-/// From SIGTERM to the end of the process. A peer that stays half open takes the whole drain, 7 s; the process has at most
-/// 9.5.
+/// From SIGTERM to the end of the process. A peer that stays half open takes the whole drain, 7 s; the process has at
+/// most 9.5.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a client of HTTP/2 says first.

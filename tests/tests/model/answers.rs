@@ -31,8 +31,8 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Reads the answers from the service, without the condition NO_RUNNER, which cannot be derived from the log. `session`
-    /// is an earlier response of GetSession.
+    /// Reads the answers from the service, without the condition NO_RUNNER, which cannot be derived from the log.
+    /// `session` is an earlier response of GetSession.
     pub async fn of_service(tree: &Tree, session: pb::Session, mailbox: ThreadId) -> Self {
         let session_id = || tree.session.clone();
         let everything = ListActiveAgentsRequest {

@@ -419,8 +419,8 @@ impl Play {
         })
     }
 
-    /// Returns the parent of a spawn: in most cases the calling thread itself, otherwise an open thread. `None` if no thread
-    /// is open.
+    /// Returns the parent of a spawn: in most cases the calling thread itself, otherwise an open thread. `None` if no
+    /// thread is open.
     fn parent(&self, by: Who, parent: Nth) -> Option<String> {
         let own = match by {
             Who::Thread(own) if parent < OWN_CHILD => Some(self.mirror.nth(own)),
