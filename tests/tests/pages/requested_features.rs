@@ -1,4 +1,4 @@
-//! The most frequent requests of users of agent programs, with the tests that show them, as `file::test`.
+//! The most frequent feature requests of users of agent programs, with the tests for them, as `file::test`.
 //!
 //! |    | request | test |
 //! |----|---------|------|
@@ -66,7 +66,7 @@ fn tests() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_test_of_the_table_exists() {
+fn tests_of_the_feature_table_exist() {
     let tests = tests();
     let mut numbers = BTreeSet::new();
     for row in include_str!("requested_features.rs").lines() {
@@ -74,7 +74,7 @@ fn every_test_of_the_table_exists() {
             continue;
         };
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        // The head has no number.
+        // The header row has no number.
         let Ok(number) = cells[0].parse::<u32>() else {
             continue;
         };
