@@ -1,7 +1,7 @@
-/* A simulated time of day, as a library for LD_PRELOAD: it adds an offset in seconds to the time. The offset is read from a
-* file with each call. CLOCK_MONOTONIC is not changed, as when the clock of a machine is set.
-*
-* CLOCK_OFFSET  the file, with a decimal number that may be negative; without the file the time is correct */
+/* A simulated time of day, as a library for LD_PRELOAD: it adds an offset in seconds to the time. The offset is read
+ * from a file with each call. CLOCK_MONOTONIC is not changed, as when the clock of a machine is set.
+ *
+ * CLOCK_OFFSET  the file, with a decimal number that may be negative; without the file the time is correct */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,14 +1,15 @@
-/* A simulated disk, as a library for LD_PRELOAD: it records the operations of a process on the files of a directory in a
-* journal, and can make them fail. journal.rs computes the state of the files after a power failure from the journal.
-*
+/* A simulated disk, as a library for LD_PRELOAD: it records the operations of a process on the files of a directory in
+ * a journal, and can make them fail. journal.rs computes the state of the files after a power failure from the journal.
+ *
  * DISK_ROOT     the directory, absolute and without links; it contains no directories
  * DISK_JOURNAL  the file to which the journal is appended
  * DISK_FAULT    the file that names the current fault. It is read with each call: `full`, `read-only`, `flush`,
- *               `checkpoint` (a database file cannot be flushed, but its write-ahead log can), or `stall` (a flush takes
- *               as long as the fault lasts)
+ *               `checkpoint` (a database file cannot be flushed, but its write-ahead log can), or `stall` (a flush
+ *               takes as long as the fault lasts)
  *
- * An operation and its record share a critical section, so the records have the order of the effects. The journal is not
- * flushed, because it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not executed.
+ * An operation and its record share a critical section, so the records have the order of the effects. The journal is
+ * not flushed, because it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not
+ * executed.
  *
  * The library replaces the calls with which the service and its database change files. A test compares the journal with
  * the files, so it detects missing calls. The index of the write-ahead log is mapped into memory and not recorded: the
@@ -32,7 +33,7 @@ enum deed { CREATE = 1, RESIZE, WRITE, FLUSH, FAILED_FLUSH, RENAME, REMOVE };
 enum fault { NONE, FULL, READ_ONLY, NO_FLUSH, NO_CHECKPOINT, STALL };
 
 /* Followed by the name of the file, which is empty for the directory itself, and by `length` bytes if the operation has
-* data. */
+ * data. */
 struct record {
     uint32_t deed;
     uint32_t name_length;

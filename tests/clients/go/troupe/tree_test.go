@@ -23,7 +23,7 @@ func TestListsAgents(t *testing.T) {
 	}
 	for _, embedded := range []string{"explorer", "orchestrator", "worker"} {
 		if !slices.Contains(names, embedded) {
-			t.Errorf("there is no %s among %q", embedded, names)
+			t.Errorf("%s is missing in %q", embedded, names)
 		}
 	}
 }

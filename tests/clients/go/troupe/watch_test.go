@@ -23,7 +23,7 @@ func TestLosesNothingWhenTheConnectionIsLost(t *testing.T) {
 	watch := watcher.Watch(session.GetSessionId(), troupe.Beginning)
 	assertLosesNothing(session, watch, wires.cut)
 	if count := wires.count(); count != 3 {
-		t.Errorf("there were %d connections, not one before each cut and one after both", count)
+		t.Errorf("%d connections instead of 3: one before each cut and one after both", count)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestBeginsAnewWhenTheLogIsAnother(t *testing.T) {
 	}
 }
 
-// assertLosesNothing disconnects twice while a tree is at work, once before something happens that nobody watches.
+// assertLosesNothing disconnects twice while a tree runs. After one of the disconnects, events occur without a watcher.
 func assertLosesNothing(session *session, watch *troupe.Watch, disconnect func()) {
 	session.t.Helper()
 	var scout string
@@ -85,13 +85,13 @@ func assertLosesNothing(session *session, watch *troupe.Watch, disconnect func()
 	assertWhole(session.t, 0, events)
 }
 
-// assertWhole checks that the events are all that came after a position: each number once and none left out.
+// assertWhole checks that the events after a position have consecutive sequences.
 func assertWhole(t *testing.T, after uint64, events []*supervisorv1.Event) {
 	t.Helper()
 	for _, event := range events {
 		after++
 		if event.GetSequence() != after {
-			t.Fatalf("event %d came where %d was due", event.GetSequence(), after)
+			t.Fatalf("event %d arrived instead of %d", event.GetSequence(), after)
 		}
 	}
 }

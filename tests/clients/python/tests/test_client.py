@@ -1,4 +1,4 @@
-"""What the client's walk has to have seen."""
+"""Checks the observations of the client's scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from troupe_client.troupe import Pair
 
 
 class ClientTest(unittest.TestCase):
-    """One walk; every test looks at another side of it."""
+    """The scenario runs once, and each test checks another part of it."""
 
     story: Story
 
@@ -35,7 +35,7 @@ class ClientTest(unittest.TestCase):
         """each cut took a new stream, and events came after it"""
         self.assertEqual(self.story.streams, 1 + len(self.story.cuts))
         self.assertEqual(len(self.story.cuts), 2)
-        # After the first one, two threads were spawned and settled without a watcher.
+        # After the first cut, two threads were spawned and settled without a watcher.
         missed = [event for event in self.story.events if event.sequence > self.story.cuts[0]]
         ended = [event.thread_id for event in missed if event.WhichOneof("kind") == "turn_ended"]
         self.assertEqual(len(ended), len(set(ended)))
@@ -57,5 +57,5 @@ class ClientTest(unittest.TestCase):
                 self.assertLess(closings.index(thread), closings.index(parent))
 
     def leaves(self) -> list[str]:
-        """The threads that have no children."""
+        """Returns the threads without children."""
         return [thread for thread in self.story.parents if thread not in self.story.parents.values()]

@@ -1,4 +1,4 @@
-// The walk as a program: `npm run client`.
+// The scenario as a program: `npm run client`.
 
 import { tell } from "./client.js";
 import { pairFromEnvironment } from "./troupe.js";

@@ -1,4 +1,4 @@
-// What the client's walk has to have seen. One walk; every test looks at another side of it.
+// Checks the observations of the client's scenario. It runs once, and each test checks another part of it.
 
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
@@ -28,7 +28,7 @@ test("over two cuts of the stream no event is missed and none comes twice", () =
 test("each cut took a new stream, and events came after it", () => {
   assert.equal(story.cuts.length, 2);
   assert.equal(story.streams, 1 + story.cuts.length);
-  // After the first one, two threads were spawned and settled while nobody watched.
+  // After the first cut, two threads were spawned and settled without a watcher.
   const missed = story.events.filter((event) => event.sequence > (story.cuts[0] ?? 0n));
   const ended = missed.filter((event) => event.kind?.$case === "turnEnded").map((event) => event.threadId);
   assert.equal(new Set(ended).size, ended.length);
@@ -49,7 +49,7 @@ test("closing goes leaf first, and the root is the last", () => {
   }
 });
 
-/** The threads that have no children. */
+/** Returns the threads without children. */
 function leaves(): string[] {
   const parents = new Set(story.parents.values());
   return [...story.parents.keys()].filter((thread) => !parents.has(thread));

@@ -66,7 +66,7 @@ class WatchTest {
     } while (!message.getSnapshot().getLast());
   }
 
-  /** Disconnects twice while a tree is at work, once before something happens that nobody watches. */
+  /** Disconnects twice while a tree runs. After one of the disconnects, events occur without a watcher. */
   private static void assertLosesNothing(TestSession session, Watch watch, Runnable disconnect)
       throws InterruptedException {
     String lead = session.spawn(session.root, "orchestrator", "Lead the search.\nhold");
@@ -86,7 +86,7 @@ class WatchTest {
     assertWhole(0, events);
   }
 
-  /** Checks that the events are all that came after a position: each number once and none left out. */
+  /** Checks that the events after a position have consecutive sequences. */
   private static void assertWhole(long after, List<Event> events) {
     List<Long> due = LongStream.rangeClosed(after + 1, after + events.size()).boxed().toList();
     assertEquals(due, events.stream().map(Event::getSequence).toList());
