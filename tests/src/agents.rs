@@ -699,7 +699,7 @@ pub fn processes(thread: &str) -> Vec<String> {
     found
 }
 
-/// Waits until a thread runs `tail -f`, the command that the tests use as one that does not end.
+/// Waits until a thread runs `tail -f`, which tests use as a command that does not end.
 pub async fn wait_for_tail(thread: &str) {
     until("a command", async || runs_tail(thread).then_some(())).await;
 }

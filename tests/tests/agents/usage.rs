@@ -76,7 +76,9 @@ async fn cost_budget_stops_running_turn_of_every_program() {
     let tree = tree_of_all(&lab).await;
     for program in ALL {
         let thread = spawn_with_budget(&tree, program, &long_turn()).await;
-        let stopped = timeout(STOPS_WITHIN, settled(&tree, &thread)).await.expect("it stops");
+        let stopped = timeout(STOPS_WITHIN, settled(&tree, &thread))
+            .await
+            .expect("the turn stops");
         assert_eq!(
             kind(&stopped),
             StatusKind::Interrupted,

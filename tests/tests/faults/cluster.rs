@@ -210,7 +210,11 @@ async fn every_member_serves_every_session() {
     assert!(threads(&second).await.contains(&thread));
     watch.until(|event| event.thread_id == thread).await;
     assert_whole(&third.log().await);
-    assert_eq!(members.owner(&tree.session), "member-0", "no other member took it over");
+    assert_eq!(
+        members.owner(&tree.session),
+        "member-0",
+        "no other member took over the session"
+    );
 
     // Messages of any length, concurrent calls and errors work equally through any member.
     for length in [10, 100_000] {

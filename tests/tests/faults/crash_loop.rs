@@ -338,7 +338,7 @@ async fn assert_explained(tree: &Tree) {
 }
 
 /// Returns the changes in the log of all threads except the root.
-fn told(log: &[Event], root: &str) -> Journal {
+fn logged_changes(log: &[Event], root: &str) -> Journal {
     let mut journal = Journal::new();
     for event in log {
         if !event.thread_id.is_empty() && event.thread_id != root {
@@ -356,15 +356,15 @@ fn check(log: &[Event], root: &str, promised: &Journal) {
     assert_whole(log);
     let statuses = statuses(log);
     assert!(statuses.values().all(|status| *status == StatusKind::Shutdown));
-    let told = told(log, root);
+    let logged = logged_changes(log, root);
     for (thread, changes) in promised {
         assert_eq!(
-            told.get(thread),
+            logged.get(thread),
             Some(changes),
             "{thread}: changes in the log and acknowledged changes differ"
         );
     }
-    for thread in told.keys() {
+    for thread in logged.keys() {
         assert!(promised.contains_key(thread), "{thread} was spawned without a request");
     }
 }

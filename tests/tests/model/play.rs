@@ -208,7 +208,7 @@ impl Play {
             }
             is_any_accepted = true;
             let ids: BTreeSet<&String> = answers.iter().filter_map(|answer| answer.made.as_ref()).collect();
-            assert!(ids.len() <= 1, "one request made {ids:?}: {request:?}");
+            assert!(ids.len() <= 1, "one request created {ids:?}: {request:?}");
             let id = ids.first().map(|id| (*id).clone());
             for token in answers.iter().filter_map(|answer| answer.token.as_ref()) {
                 self.tokens.insert(token.thread.clone(), token.text.clone());

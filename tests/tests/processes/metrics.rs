@@ -114,7 +114,7 @@ fn objective_covers_methods_that_change_data() {
         .map(|rest| rest.split(").*").next().unwrap())
         .collect();
     let [verbs] = Vec::from_iter(filters)[..] else {
-        panic!("one filter for all rules")
+        panic!("expected one filter for all rules")
     };
     for row in supervisor_svc::AUTHORITY {
         let Some(method) = row.method.strip_prefix("/troupe.supervisor.v1.AgentSupervisorService/") else {

@@ -108,16 +108,19 @@ impl Log {
             assert!(active <= limits.max_threads as usize, "{active} are active at {at}");
             assert!(
                 state.open_count() <= limits.max_open_threads as usize,
-                "too many at {at}"
+                "too many open threads at {at}"
             );
-            assert!(state.total() <= limits.max_total_threads as usize, "too many at {at}");
+            assert!(
+                state.total() <= limits.max_total_threads as usize,
+                "too many threads at {at}"
+            );
             for thread in state.in_spawn_order().filter(|thread| thread.status.kind().is_open()) {
                 let id = thread.id;
                 assert!(thread.spawned.depth <= limits.max_depth, "{id} is too deep at {at}");
                 let parent = thread.spawned.parent.and_then(|parent| state.thread(parent));
                 assert!(
                     parent.is_none_or(|parent| parent.status.kind().is_open()),
-                    "{id} is an orphan at {at}"
+                    "{id} is open at {at} below a closed parent"
                 );
             }
         }

@@ -82,7 +82,7 @@ fn for_each(seeds: &[u64], run: impl Fn(u64) + Sync) {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(*seed))) {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let why = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                let why = why.unwrap_or("it panicked");
+                let why = why.unwrap_or("panic without a message");
                 failed.push(format!("TROUPE_SIM_SEED={seed}: {why}"));
             }
         }

@@ -88,7 +88,7 @@ fn sum(artifact: &Artifact) -> &str {
 async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
     let found = tree.artifacts(thread).await;
     let [artifact] = &found[..] else {
-        panic!("one artifact, not {found:?}");
+        panic!("expected one artifact, not {found:?}");
     };
     let bytes = read(&tree.client(), &tree.session, sum(artifact)).await.unwrap();
     assert_eq!(sum(artifact), Digest::of(&bytes).to_string());
@@ -302,7 +302,7 @@ async fn artifacts_are_listed_within_the_subtree() {
         assert_eq!(names(&found.artifacts), ["a", "child", "b"]);
         assert_eq!(found.next_page_token, "");
         let found = page(&client, of_thread(&a.id), 0, "").await.unwrap().artifacts;
-        assert_eq!(names(&found), ["a"], "of the thread itself");
+        assert_eq!(names(&found), ["a"], "artifacts of the thread itself");
     }
     assert_eq!(
         names(&page(&by_a, all(), 0, "").await.unwrap().artifacts),

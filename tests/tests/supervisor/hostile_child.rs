@@ -561,7 +561,7 @@ async fn thread_token_ends_with_its_attempt() {
         for target in [by_itself(thread), by_itself(UNKNOWN), itself_elsewhere] {
             for told in every_method(&pair, token, target).await {
                 let expected = told.rule.refusal_or(NO_TOKEN);
-                assert!(told.is(expected), "of {whose} on {target:?}: {told:?}");
+                assert!(told.is(expected), "token of {whose} on {target:?}: {told:?}");
             }
         }
     }

@@ -91,7 +91,7 @@ async fn snapshot_of_thousand_threads_has_four_parts() {
         assert_eq!(sequence, head);
         let sizes: Vec<usize> = parts.iter().map(|part| part.threads.len()).collect();
         assert_eq!(sizes, [256, 256, 256, 232]);
-        assert!(joined(parts, &tree) == all, "as ListActiveAgents answers them");
+        assert!(joined(parts, &tree) == all, "equal to the response of ListActiveAgents");
     }
 
     let mut watch = tree.watch().await;
@@ -132,12 +132,15 @@ async fn snapshot_parts_are_limited_in_bytes() {
     for (include_closed, expected) in [(false, open), (true, all)] {
         let mut watch = tree.watch_where(|watch| watch.include_closed = include_closed).await;
         let (_, parts) = parts(&mut watch).await;
-        assert!(parts.len() > 1, "one part");
+        assert!(parts.len() > 1, "the snapshot has only one part");
         // Each part is as full as possible: the first thread of the next part did not fit.
         for neighbours in parts.windows(2) {
             let framed = neighbours[1].threads[0].encode_length_delimited_to_vec().len() + 1;
             assert!(neighbours[0].encoded_len() + framed > PART_BYTES);
         }
-        assert!(joined(parts, &tree) == expected, "as ListActiveAgents answers them");
+        assert!(
+            joined(parts, &tree) == expected,
+            "equal to the response of ListActiveAgents"
+        );
     }
 }

@@ -243,7 +243,7 @@ async fn runners_are_listed_with_their_state_and_programs() {
     let working = tree.spawn("worker").await.id;
     runner.run(&working).await;
     let [found] = &list().await[..] else {
-        panic!("one runner is attached")
+        panic!("expected one runner")
     };
     let expected = pb::Runner {
         runner_id: String::from("r"),

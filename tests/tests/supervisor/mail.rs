@@ -155,7 +155,11 @@ async fn remaining_mail_of_compacted_log_is_listed() {
     completed_child(&tree, &mut runner, &tree.root).await;
 
     let waiting = sequences(&mailbox(&tree, &tree.root).await);
-    assert_eq!(waiting.len(), 2, "one from before, one from after");
+    assert_eq!(
+        waiting.len(),
+        2,
+        "one letter from before the compaction and one from after it"
+    );
     assert_eq!(page_by_page(&tree, true, None).await, waiting);
 }
 

@@ -446,7 +446,7 @@ async fn rendered_prompt_is_an_artifact() {
             continue;
         };
         let [kept] = &found[..] else {
-            panic!("one artifact, not {found:?}");
+            panic!("expected one artifact, not {found:?}");
         };
         assert_eq!(
             (kept.kind.as_str(), kept.media_type.as_str(), kept.turn),

@@ -338,7 +338,7 @@ async fn spawns_survive_replacement_of_the_registry() {
         for spawned in join_all(spawns).await {
             assert_eq!(Spawned::of(spawned.unwrap()).thread.agent_type, "worker");
         }
-        assert!(!*fake.leaves.lock().unwrap(), "it left");
+        assert!(!*fake.leaves.lock().unwrap(), "the registry has sent GOAWAY");
     }
 }
 

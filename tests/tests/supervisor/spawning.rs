@@ -241,7 +241,7 @@ async fn edited_template_applies_to_next_spawn() {
     }
     seen.sort();
     seen.dedup();
-    assert_eq!(seen.len(), 3, "each spawn is pinned to its template");
+    assert_eq!(seen.len(), 3, "each spawn uses the template of its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -52,7 +52,7 @@ async fn waited(client: &Supervisor, request: WaitAgentsRequest) -> WaitAgentsRe
 }
 
 /// Returns the settled threads, with their status and message.
-fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
+fn settled_threads(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
     let told = answer.statuses.iter().map(|told| {
         let status = told.status.as_ref().unwrap();
         (told.thread_id.as_str(), status.kind(), status.message.as_str())
@@ -112,7 +112,7 @@ async fn first_settled_thread_ends_wait() {
     test.runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(
-        told(&answer),
+        settled_threads(&answer),
         [(second.thread.as_str(), StatusKind::Completed, "found it")],
         "the other child is still running"
     );
@@ -123,7 +123,7 @@ async fn first_settled_thread_ends_wait() {
     test.runner.end(&test.first, TurnOutcome::Errored, "no such file").await;
     let answer = waited(&test.tree.client(), wait_for(&[&test.first.thread])).await;
     assert_eq!(
-        told(&answer),
+        settled_threads(&answer),
         [(test.first.thread.as_str(), StatusKind::Errored, "no such file")]
     );
     test.runner.complete(&test.busy, "done").await;
@@ -145,7 +145,10 @@ async fn already_settled_threads_end_the_wait_at_once() {
     let ids: Vec<&str> = workers.iter().map(|worker| worker.thread.as_str()).collect();
     // A thread that is named twice is returned once.
     let answer = waited(&tree.client(), wait_for(&[ids[0], ids[1], ids[2], ids[3], ids[0]])).await;
-    let mut settled: Vec<(&str, StatusKind)> = told(&answer).iter().map(|(id, kind, _)| (*id, *kind)).collect();
+    let mut settled: Vec<(&str, StatusKind)> = settled_threads(&answer)
+        .iter()
+        .map(|(id, kind, _)| (*id, *kind))
+        .collect();
     settled.sort_unstable();
     let mut expected = [
         (ids[0], StatusKind::Completed),
@@ -173,7 +176,7 @@ async fn threads_settled_together_are_returned_together() {
         .into_iter()
         .filter(|event| event.sequence > head && matches!(event.kind, Some(Kind::TurnEnded(_))));
     assert_eq!(ended.count(), 2);
-    let mut ids: Vec<&str> = told(&answer).iter().map(|(id, ..)| *id).collect();
+    let mut ids: Vec<&str> = settled_threads(&answer).iter().map(|(id, ..)| *id).collect();
     ids.sort_unstable();
     let mut expected = [top.as_str(), child.as_str()];
     expected.sort_unstable();
@@ -200,7 +203,7 @@ async fn wait_for_all_ends_when_the_last_one_settles() {
     let client = test.tree.client();
     let early = waited(&client, short.clone()).await;
     assert_eq!(
-        told(&early),
+        settled_threads(&early),
         [(second.thread.as_str(), StatusKind::Completed, "found it")]
     );
     assert!(early.timed_out && !waiting.is_finished());
@@ -271,7 +274,7 @@ async fn drain_ends_wait_that_can_be_repeated() {
     runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(
-        told(&answer),
+        settled_threads(&answer),
         [(second.thread.as_str(), StatusKind::Completed, "found it")]
     );
 }

@@ -75,7 +75,11 @@ async fn watch_resumes_at_any_position_without_gap() {
     }
 
     let tree = tree.after_restart(&mut pair).await;
-    assert_eq!(tree.watch_after(2).await.up_to(head).await, log[2..], "over a restart");
+    assert_eq!(
+        tree.watch_after(2).await.up_to(head).await,
+        log[2..],
+        "across a restart"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -89,15 +89,15 @@ impl Rule {
     }
 }
 
-/// The response to a call.
+/// A call of a method and its result.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct MethodCall {
     pub(crate) method: &'static str,
     pub(crate) rule: Rule,
     pub(crate) answer: Result<(), Status>,
 }
 
-impl Told {
+impl MethodCall {
     pub(crate) fn is(&self, (code, reason, text): Refusal<'_>) -> bool {
         self.answer.as_ref().is_err_and(|status| {
             status.code() == code && reason_of(status) == Some(reason) && status.message().starts_with(text)
@@ -119,13 +119,13 @@ macro_rules! calls {
      $($method:ident($request:ident { $($field:ident: $value:expr),* });)+) => {$(
         let request = $request { $($field: $value,)* ..Default::default() };
         let answer = within(stringify!($method), $client.clone().$method(request)).await;
-        $told.push(Told { method: stringify!($method), rule: Rule::$rule, answer: answer.map(drop) });
+        $told.push(MethodCall { method: stringify!($method), rule: Rule::$rule, answer: answer.map(drop) });
     )+};
 }
 
 /// Calls every method of both services with a token on a target.
 #[allow(clippy::needless_update, reason = "some requests have no other fields")]
-pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Vec<Told> {
+pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Vec<MethodCall> {
     let (agents, registry) = (pair.with_token(token), pair.registry(token));
     let session = || on.session.to_owned();
     let thread = || on.thread.to_owned();
@@ -149,7 +149,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         set_active_thread(SetActiveThreadRequest { session_id: session(), client_id: text(), thread_id: thread() });
     }
     let attached = pair.runners(token).attach(iter([AttachRequest::default()])).await;
-    told.push(Told {
+    told.push(MethodCall {
         method: "attach",
         rule: Rule::Operators,
         answer: attached.map(drop),
