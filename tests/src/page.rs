@@ -9,7 +9,7 @@ use std::{
 /// Environment variable that makes the tests write pages instead of only comparing them.
 pub const WRITE: &str = "TROUPE_WRITE_DOCS";
 
-/// The top of the repository.
+/// Returns the root directory of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -60,7 +60,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     }
 }
 
-/// Attack 1: two threads with thousands of open calls each.
+/// Measures attack 1: two threads with thousands of open calls each.
 async fn calls_of_threads(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::guarded_supervisor(registry.address).await;
@@ -87,7 +87,7 @@ async fn calls_of_threads(plan: Plan) -> Vec<Figure> {
     under_attack
 }
 
-/// Attack 2: connections that never send a token.
+/// Measures attack 2: connections that never send a token.
 async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::guarded_supervisor(registry.address).await;

@@ -50,7 +50,7 @@ fn most(crowds: &[usize]) -> usize {
     crowds.iter().copied().max().unwrap_or_default()
 }
 
-/// The memory that each of `count` objects adds, in KiB; `None` if the system does not report memory.
+/// Returns the memory that each of `count` objects adds, in KiB; `None` if the system does not report memory.
 fn each(before: Option<f64>, after: Option<f64>, count: usize) -> Option<f64> {
     Some((after? - before?).max(0.0) / count as f64)
 }

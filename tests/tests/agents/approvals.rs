@@ -11,7 +11,7 @@ use troupe_tests::{
     within,
 };
 
-/// A step in which the program runs a command in its own shell.
+/// Returns a step in which the program runs a command in its own shell.
 fn runs(program: &str, command: &str) -> Value {
     match program {
         CODEX => json!({"tool": "exec_command", "args": {"cmd": command}}),

@@ -756,7 +756,7 @@ async fn unauthenticated_connection_gets_goaway() {
 
     assert_eq!(silent.ended().await, Some(NO_ERROR));
     assert_eq!(checking.ended().await, Some(NO_ERROR));
-    // An authenticated connection has more time than the others, but not unlimited time.
+    // An unauthenticated connection with an open watch has more time than the others, but not unlimited time.
     watching.ping().await;
     assert_eq!(watching.ended().await, Some(NO_ERROR));
     known.ping().await;

@@ -131,7 +131,7 @@ pub fn name(event: &Event) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// Converts a watched event to the domain. Sessions of these histories have no fields that watchers do not receive.
+/// Converts a watched event to the domain. Sessions of these scripts have no fields that watchers do not receive.
 fn recorded(event: &pb::Event) -> Recorded {
     let thread = (!event.thread_id.is_empty()).then(|| event.thread_id.parse().unwrap());
     let decoded = event_from_pb(thread, event.kind.clone().unwrap(), Private::default());

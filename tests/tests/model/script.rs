@@ -30,7 +30,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The request that opens the session.
+    /// Returns the request that opens the session.
     pub fn request(&self) -> CreateSessionRequest {
         CreateSessionRequest {
             message: self.run_root.then(|| String::from("begin")),

@@ -94,8 +94,8 @@ impl Fake {
         (fake, address)
     }
 
-    /// Takes over from the serving registry. That one stops like a real service: it sends GOAWAY on each connection
-    /// while calls are in flight.
+    /// Starts a server in place of the current one. The earlier server stops like a real service: it sends GOAWAY on
+    /// each connection while calls are in flight.
     fn take_over(&self) {
         let ended = CancellationToken::new();
         let before = mem::replace(&mut *self.serving.lock().unwrap(), ended.clone());

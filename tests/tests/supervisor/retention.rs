@@ -29,7 +29,7 @@ async fn delete(pair: &Pair, request: DeleteSessionRequest) -> Result<(), Status
         .map(drop)
 }
 
-/// A webhook that no event of these tests matches.
+/// Returns a webhook that no event of these tests matches.
 fn webhook() -> Webhook {
     Webhook {
         url: String::from("https://example.org/hook"),
@@ -119,7 +119,7 @@ async fn session_is_kept_for_its_retention() {
     assert!(session_exists(&pair, &open.session).await);
 }
 
-/// The session is passivated before its deletion, and its webhooks must not prevent the deletion.
+/// A passive session is not activated for its deletion, so the session must stay active until it is deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_with_webhooks_is_deleted_in_time() {
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;

@@ -183,7 +183,7 @@ async fn threads_settled_together_are_returned_together() {
     assert_eq!(ids, expected);
 }
 
-/// This includes a caller that holds a slot which one of the awaited threads needs.
+/// The caller of the wait holds a slot that one of the awaited threads needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_for_all_ends_when_the_last_one_settles() {
     let pair = Pair::start().await;
