@@ -525,7 +525,7 @@ fn undecided_approval_expires_at_its_deadline() {
 }
 
 #[test]
-fn session_setting_limits_time_for_decisions() {
+fn session_sets_time_for_decisions() {
     let day = Duration::from_secs(24 * 60 * 60);
     for (timeout, action, expires) in [
         (Duration::from_secs(90), ApprovalTimeoutAction::Deny, true),
