@@ -65,7 +65,7 @@ func TestSpawnsATree(t *testing.T) {
 	}
 }
 
-func TestIsToldWhyADeeperSpawnIsRefused(t *testing.T) {
+func TestRejectedDeeperSpawnHasReason(t *testing.T) {
 	session := open(t, 1)
 	lead := session.spawn(session.GetRootThreadId(), "orchestrator", "Lead the search.\nhold")
 	_, err := session.trySpawn(lead, "explorer", "Find the main function.")
@@ -78,7 +78,7 @@ func TestIsToldWhyADeeperSpawnIsRefused(t *testing.T) {
 	}
 }
 
-func TestSeesTheCascadeLeafFirst(t *testing.T) {
+func TestSessionCloseClosesChildrenFirst(t *testing.T) {
 	session := open(t, 2)
 	root := session.GetRootThreadId()
 	lead := session.spawn(root, "orchestrator", "Lead the search.\nhold")

@@ -17,9 +17,9 @@ import (
 
 // Position is the position of a watch. A stored position resumes the watch in another process.
 type Position struct {
-// After is the sequence of the last known event; nil before the first snapshot.
-After *uint64
-// LogID is the id of the log to which After belongs; empty before the first snapshot.
+	// After is the sequence of the last known event; nil before the first snapshot.
+	After *uint64
+	// LogID is the id of the log to which After belongs; empty before the first snapshot.
 	LogID string
 }
 

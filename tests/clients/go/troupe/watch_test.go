@@ -10,13 +10,13 @@ import (
 	"github.com/troupe-dev/troupe/tests/clients/go/troupe"
 )
 
-func TestLosesNothingWhenItDropsTheStream(t *testing.T) {
+func TestWatchLosesNothingAfterDroppedStream(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Beginning)
 	assertLosesNothing(session, watch, watch.Drop)
 }
 
-func TestLosesNothingWhenTheConnectionIsLost(t *testing.T) {
+func TestWatchLosesNothingAfterLostConnection(t *testing.T) {
 	var wires wires
 	session := open(t, 2)
 	_, watcher := connect(t, grpc.WithContextDialer(wires.dial))
@@ -27,7 +27,7 @@ func TestLosesNothingWhenTheConnectionIsLost(t *testing.T) {
 	}
 }
 
-func TestAnotherClientGoesOnFromAKeptPosition(t *testing.T) {
+func TestAnotherClientResumesFromStoredPosition(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Position{})
 	for message, err := range watch.Messages(session.ctx) {
@@ -47,7 +47,7 @@ func TestAnotherClientGoesOnFromAKeptPosition(t *testing.T) {
 	assertWhole(t, *kept.After, events)
 }
 
-func TestBeginsAnewWhenTheLogIsAnother(t *testing.T) {
+func TestWatchOfAnotherLogBeginsWithReset(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Position{After: proto.Uint64(1), LogID: "another"})
 	wasReset := false

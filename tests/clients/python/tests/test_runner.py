@@ -84,14 +84,14 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual({event.actor for event in started}, {f"runner:{RUNNER}"})
 
     async def test_failure(self) -> None:
-        """runner: an agent that fails ends its turn as ERRORED, and says why"""
+        """runner: an agent that fails ends its turn as ERRORED, with the reason"""
         self.agent = Broken()
         status = await self.settled(await self.spawn("hello"))
         self.assertEqual(status.kind, StatusKind.STATUS_KIND_ERRORED)
         self.assertIn("no model", status.message)
 
     async def test_interrupt(self) -> None:
-        """runner: an interrupted turn ends, and the thread takes another one"""
+        """runner: an interrupted turn ends, and the thread accepts another turn"""
         thread = await self.spawn("hold")
         await self.until(thread, "turn_started")
         request = InterruptAgentRequest(thread_id=thread, reason="the test has seen enough")
@@ -101,7 +101,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await self.settled(thread)).message, "echo: go on")
 
     async def test_lost_stream(self) -> None:
-        """runner: a turn that ends while the stream is lost is reported once, by the next stream"""
+        """runner: a turn that ends while the stream is lost is reported once, on the next stream"""
         self.agent = gated = Gated()
         thread = await self.spawn("work")
         await self.until(thread, "turn_started")
@@ -114,7 +114,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(kinds, ["turn_ended", "close_requested", "thread_closed"])
 
     async def test_close(self) -> None:
-        """runner: closing a thread stops its turn, and nothing has to be forced"""
+        """runner: closing a thread stops its turn without force"""
         thread = await self.spawn("hold")
         await self.until(thread, "turn_started")
         await self.troupe.call(self.troupe.supervisor.CloseAgent, CloseAgentRequest(thread_id=thread, wait=True))
@@ -124,7 +124,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertFalse(events[-1].thread_closed.forced)
 
     async def test_drain(self) -> None:
-        """runner: a draining runner lets its turn end and leaves; its successor takes the thread's next turn"""
+        """runner: a draining runner completes its turn and leaves; another runner takes the next turn"""
         self.agent = gated = Gated()
         thread = await self.spawn("work")
         await self.until(thread, "turn_started")

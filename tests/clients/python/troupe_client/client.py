@@ -51,7 +51,7 @@ class Story:
         return [event.thread_id for event in self.events if event.WhichOneof("kind") == "thread_closed"]
 
 
-async def tell(pair: Pair) -> Story:
+async def run_scenario(pair: Pair) -> Story:
     """Runs the whole scenario."""
     async with Troupe(pair) as troupe:
         agents = await list_agents(troupe)
@@ -183,4 +183,4 @@ def is_about(message: WatchThreadsResponse, thread: str, kind: str) -> bool:
 
 
 if __name__ == "__main__":
-    asyncio.run(tell(Pair.from_environment()))
+    asyncio.run(run_scenario(Pair.from_environment()))

@@ -21,7 +21,7 @@ class HistoryError(Exception):
 
 class Watcher:
     """A watcher of one session.
-    
+
     The first stream begins with a snapshot, which contains the id of the log. Each later stream requests the events
     after `position` in that log. The supervisor does not store the positions of watchers, so the client must. To resume
     in another process, store both values.

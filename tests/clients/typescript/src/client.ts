@@ -37,7 +37,7 @@ interface Opened {
 }
 
 /** Runs the whole scenario. */
-export async function tell(pair: Pair): Promise<Story> {
+export async function runScenario(pair: Pair): Promise<Story> {
   const troupe = new Troupe(pair);
   const agents = await listAgents(troupe);
   const { session, root } = await openSession(troupe);

@@ -5,27 +5,27 @@ import { before, test } from "node:test";
 
 import { Status } from "nice-grpc";
 
-import { MAX_DEPTH, type Story, tell } from "../src/client.js";
+import { MAX_DEPTH, type Story, runScenario } from "../src/client.js";
 import { pairFromEnvironment } from "../src/troupe.js";
 
 let story: Story;
 
 before(async () => {
-  story = await tell(pairFromEnvironment());
+  story = await runScenario(pairFromEnvironment());
 });
 
 test("the catalogue has the embedded roles", () => {
   for (const role of ["orchestrator", "explorer"]) assert.ok(story.agents.includes(role), role);
 });
 
-test("over two cuts of the stream no event is missed and none comes twice", () => {
+test("two cuts of the stream cause no missing and no repeated event", () => {
   const { snapshot } = story;
   assert.ok(snapshot !== undefined);
   const expected = story.events.map((_, index) => snapshot + BigInt(index) + 1n);
   assert.deepEqual(story.events.map((event) => event.sequence), expected);
 });
 
-test("each cut took a new stream, and events came after it", () => {
+test("each cut causes a new stream that delivers events", () => {
   assert.equal(story.cuts.length, 2);
   assert.equal(story.streams, 1 + story.cuts.length);
   // After the first cut, two threads were spawned and settled without a watcher.
@@ -35,13 +35,13 @@ test("each cut took a new stream, and events came after it", () => {
   for (const leaf of leaves()) assert.ok(ended.includes(leaf), leaf);
 });
 
-test("a spawn that is too deep is refused with the reason DEPTH_LIMIT", () => {
+test("a spawn that is too deep is rejected with the reason DEPTH_LIMIT", () => {
   assert.equal(story.refusal.code, Status.FAILED_PRECONDITION);
   assert.equal(story.refusal.reason, "DEPTH_LIMIT");
   assert.equal(story.refusal.metadata["max_depth"], `${MAX_DEPTH}`);
 });
 
-test("closing goes leaf first, and the root is the last", () => {
+test("children are closed before their parents, and the root last", () => {
   const closings = story.events.filter((event) => event.kind?.$case === "threadClosed").map((event) => event.threadId);
   assert.deepEqual([...closings].sort(), [...story.parents.keys()].sort());
   for (const [thread, parent] of story.parents) {

@@ -12,7 +12,7 @@ import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 class WatchTest {
   @Test
-  void losesNothingWhenItDropsTheStream() throws InterruptedException {
+  void watchLosesNothingAfterDroppedStream() throws InterruptedException {
     try (TestSession session = new TestSession(2);
         Watch watch = new Watch(session.client, session.id, Position.BEGINNING)) {
       assertLosesNothing(session, watch, watch::drop);
@@ -20,7 +20,7 @@ class WatchTest {
   }
 
   @Test
-  void losesNothingWhenTheConnectionIsLost() throws Exception {
+  void watchLosesNothingAfterLostConnection() throws Exception {
     try (TestSession session = new TestSession(2);
         Relay relay = new Relay(Environment.SUPERVISOR);
         TroupeClient watcher =
@@ -32,7 +32,7 @@ class WatchTest {
   }
 
   @Test
-  void anotherClientGoesOnFromAKeptPosition() throws InterruptedException {
+  void anotherClientResumesFromStoredPosition() throws InterruptedException {
     try (TestSession session = new TestSession(2)) {
       Position kept;
       try (Watch watch = new Watch(session.client, session.id, Position.UNKNOWN)) {
@@ -50,7 +50,7 @@ class WatchTest {
   }
 
   @Test
-  void beginsAnewWhenTheLogIsAnother() throws InterruptedException {
+  void watchOfAnotherLogBeginsWithReset() throws InterruptedException {
     Position elsewhere = new Position(OptionalLong.of(1), "another");
     try (TestSession session = new TestSession(2);
         Watch watch = new Watch(session.client, session.id, elsewhere)) {
