@@ -12,7 +12,7 @@ import threading
 import time
 
 INTERRUPTED = threading.Event()
-# Set while a turn takes more input, and when it has arrived.
+# Set while a turn accepts more input, and set when the input has arrived.
 HELD, WOKEN = threading.Event(), threading.Event()
 ANSWERS: dict[str, threading.Event] = {}
 LOCK = threading.Lock()
@@ -26,7 +26,7 @@ def send(line: dict) -> None:
 
 
 def call(name: str, args: dict) -> None:
-    """Calls a tool and waits for the answer."""
+    """Calls a tool and waits for the result."""
     call_id = f"call-{time.monotonic_ns()}"
     answered = ANSWERS[call_id] = threading.Event()
     send({"tool_call": {"id": call_id, "name": name, "args": args}})
@@ -38,7 +38,7 @@ def wait(seconds: float) -> None:
 
 
 def hold() -> None:
-    """Waits for more input or an interrupt, which may have come."""
+    """Waits for more input or an interrupt. Either may already have arrived."""
     WOKEN.wait(60)
     HELD.clear()
 
@@ -65,7 +65,7 @@ def work(text: str) -> tuple[str, str]:
     if name.startswith("artifact-data"):
         return "completed", '{"key": "value", "count": 42}'
     if name.startswith("stream"):
-        # A moment in which the task is working.
+        # A short time in which the task is working.
         wait(0.3)
     if "hold" in text:
         hold()

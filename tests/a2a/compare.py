@@ -27,11 +27,11 @@ def main() -> int:
     unnamed = {test for test in failed if not any(fnmatch.fnmatchcase(test, pattern) for pattern, _ in named)}
     for test in sorted(unnamed):
         bad += 1
-        print(f"FAILED {test}\n  it is no named exception")
+        print(f"FAILED {test}\n  the test is not a named exception")
     for pattern, _ in named:
         if not any(fnmatch.fnmatchcase(test, pattern) for test in failed):
             bad += 1
-            print(f"FAILED {pattern}\n  no such test fails any more; remove the exception")
+            print(f"FAILED {pattern}\n  no test of this name fails; remove the exception")
     if not bad and passed:
         print(f"ok conformance kit: {len(passed)} passed, {len(failed)} named exceptions, {skipped} skipped")
         return 0

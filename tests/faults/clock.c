@@ -1,8 +1,7 @@
-/* A time of day under test, as a library for LD_PRELOAD: it is as many seconds off as a file says, which is looked at
- * with each reading. Time that only measures spans (CLOCK_MONOTONIC) goes on as it is, as when somebody sets the clock
- * of a machine.
+/* A simulated time of day, as a library for LD_PRELOAD: it adds an offset in seconds to the time. The offset is read
+ * from a file with each call. CLOCK_MONOTONIC is not changed, as when the clock of a machine is set.
  *
- * CLOCK_OFFSET  the file, with a decimal number that may be negative; without it the time is right */
+ * CLOCK_OFFSET  the file, with a decimal number that may be negative; without the file the time is correct */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,18 +1,19 @@
-/* A disk under test, as a library for LD_PRELOAD: what a process does to the files of a directory is written into a
- * journal, and can be made to fail. What a power cut would leave of it is computed from the journal, by journal.rs.
+/* A simulated disk, as a library for LD_PRELOAD: it records the operations of a process on the files of a directory in
+ * a journal, and can make them fail. journal.rs computes the state of the files after a power failure from the journal.
  *
- * DISK_ROOT     the directory, absolute and without links; it has no directories in it
- * DISK_JOURNAL  the file that the journal is appended to
- * DISK_FAULT    the file that names the present fault, looked at with each call: `full`, `read-only`, `flush`,
- *               `checkpoint`, with which a database cannot be flushed and its write-ahead log can, or `stall`, with
- *               which a flush takes as long as the fault lasts
+ * DISK_ROOT     the directory, absolute and without links; it contains no directories
+ * DISK_JOURNAL  the file to which the journal is appended
+ * DISK_FAULT    the file that names the current fault. It is read with each call: `full`, `read-only`, `flush`,
+ *               `checkpoint` (a database file cannot be flushed, but its write-ahead log can), or `stall` (a flush
+ *               takes as long as the fault lasts)
  *
- * A deed and its record share a critical section, so the order of the records is that of the effects. The journal needs
- * no flushing: it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not carried out.
+ * An operation and its record share a critical section, so the records have the order of the effects. The journal is
+ * not flushed, because it is read after a SIGKILL, which the page cache survives. Flushes are recorded and not
+ * executed.
  *
- * These are the calls by which the service and its database change files. A test compares the journal with the files,
- * so it notices if there are others. What is mapped into memory, the index of the write-ahead log, is not recorded: the
- * database makes it anew. */
+ * The library replaces the calls with which the service and its database change files. A test compares the journal with
+ * the files, so it detects missing calls. The index of the write-ahead log is mapped into memory and not recorded: the
+ * database creates it again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,8 @@
 enum deed { CREATE = 1, RESIZE, WRITE, FLUSH, FAILED_FLUSH, RENAME, REMOVE };
 enum fault { NONE, FULL, READ_ONLY, NO_FLUSH, NO_CHECKPOINT, STALL };
 
-/* Followed by the name of the file, empty for the directory itself, and by `length` bytes where there are any. */
+/* Followed by the name of the file, which is empty for the directory itself, and by `length` bytes if the operation has
+ * data. */
 struct record {
     uint32_t deed;
     uint32_t name_length;
@@ -54,7 +56,7 @@ __attribute__((constructor)) static void begin(void) {
         abort();
 }
 
-static void tell(enum deed deed, const char *name, uint64_t offset, const void *bytes, uint64_t length) {
+static void record_deed(enum deed deed, const char *name, uint64_t offset, const void *bytes, uint64_t length) {
     struct record record = {deed, (uint32_t)strlen(name), offset, length};
     struct iovec parts[] = {
         {&record, sizeof record},
@@ -88,7 +90,7 @@ static int fail(int error) {
     return -1;
 }
 
-/* The name of the file at a path; NULL if it is not on the disk. */
+/* Returns the name of the file at a path; NULL if it is not on the disk. */
 static const char *name_at(const char *path) {
     size_t length = strlen(root);
     if (strncmp(path, root, length) != 0)
@@ -103,7 +105,7 @@ static const char *name_at(const char *path) {
     }
 }
 
-/* The name of an open file, kept in `path`; NULL if it is not on the disk, or not any more. */
+/* Returns the name of an open file, stored in `path`; NULL if it is not on the disk or was removed. */
 static const char *name_of(int file, char path[PATH_MAX]) {
     static const char removed[] = " (deleted)";
     size_t end = sizeof removed - 1;
@@ -118,7 +120,7 @@ static const char *name_of(int file, char path[PATH_MAX]) {
     return name_at(path);
 }
 
-/* Why nothing can be written up to that place of a file, or 0. A full disk still takes what lies within a file. */
+/* Returns the error of a write up to this position of a file, or 0. A full disk still accepts writes within a file. */
 static int refusal(int file, uint64_t end) {
     struct stat found;
     switch (fault()) {
@@ -152,7 +154,7 @@ static int flush(int file, long call) {
         usleep(1000);
     int fails = fails_to_flush(name);
     pthread_mutex_lock(&lock);
-    tell(fails ? FAILED_FLUSH : FLUSH, name, 0, NULL, 0);
+    record_deed(fails ? FAILED_FLUSH : FLUSH, name, 0, NULL, 0);
     pthread_mutex_unlock(&lock);
     return fails ? fail(EIO) : 0;
 }
@@ -171,9 +173,9 @@ int open(const char *path, int flags, ...) {
     int is_new = access(path, F_OK) != 0;
     int file = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     if (file >= 0 && is_new)
-        tell(CREATE, name, 0, NULL, 0);
+        record_deed(CREATE, name, 0, NULL, 0);
     else if (file >= 0 && (flags & O_TRUNC))
-        tell(RESIZE, name, 0, NULL, 0);
+        record_deed(RESIZE, name, 0, NULL, 0);
     pthread_mutex_unlock(&lock);
     return file;
 }
@@ -189,7 +191,7 @@ ssize_t pwrite(int file, const void *bytes, size_t length, off_t offset) {
     pthread_mutex_lock(&lock);
     ssize_t written = syscall(SYS_pwrite64, file, bytes, length, offset);
     if (written > 0)
-        tell(WRITE, name, (uint64_t)offset, bytes, (uint64_t)written);
+        record_deed(WRITE, name, (uint64_t)offset, bytes, (uint64_t)written);
     pthread_mutex_unlock(&lock);
     return written;
 }
@@ -205,7 +207,7 @@ ssize_t write(int file, const void *bytes, size_t length) {
     pthread_mutex_lock(&lock);
     ssize_t written = syscall(SYS_write, file, bytes, length);
     if (written > 0)
-        tell(WRITE, name, (uint64_t)(lseek(file, 0, SEEK_CUR) - written), bytes, (uint64_t)written);
+        record_deed(WRITE, name, (uint64_t)(lseek(file, 0, SEEK_CUR) - written), bytes, (uint64_t)written);
     pthread_mutex_unlock(&lock);
     return written;
 }
@@ -220,7 +222,7 @@ int ftruncate(int file, off_t length) {
     pthread_mutex_lock(&lock);
     int result = (int)syscall(SYS_ftruncate, file, length);
     if (result == 0)
-        tell(RESIZE, name, 0, NULL, (uint64_t)length);
+        record_deed(RESIZE, name, 0, NULL, (uint64_t)length);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -242,7 +244,7 @@ int rename(const char *from, const char *to) {
     pthread_mutex_lock(&lock);
     int result = (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
     if (result == 0)
-        tell(RENAME, name, 0, new_name, strlen(new_name));
+        record_deed(RENAME, name, 0, new_name, strlen(new_name));
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -256,12 +258,12 @@ int unlink(const char *path) {
     pthread_mutex_lock(&lock);
     int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
     if (result == 0)
-        tell(REMOVE, name, 0, NULL, 0);
+        record_deed(REMOVE, name, 0, NULL, 0);
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-/* The same calls by the names that they have for large files. */
+/* The names of these calls for large files. */
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 ssize_t pwrite64(int file, const void *bytes, size_t length, off64_t offset) __attribute__((alias("pwrite")));
 int ftruncate64(int file, off64_t length) __attribute__((alias("ftruncate")));

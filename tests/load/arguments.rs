@@ -2,11 +2,11 @@
 
 use crate::{measures::Measure, plan::Plan};
 
-/// What to do.
+/// The parsed arguments.
 pub(crate) struct Arguments {
     pub(crate) plan: Plan,
     pub(crate) measures: Vec<Measure>,
-    /// Whether the documentation gets what was measured.
+    /// Whether the results are written into the documentation.
     pub(crate) write: bool,
 }
 
@@ -28,12 +28,12 @@ impl Arguments {
                         only.push(Measure::named(name)?);
                     }
                 }
-                other => return Err(format!("{other} is no argument; there are --only NAME... and --write")),
+                other => return Err(format!("unknown argument \"{other}\"; use --only NAME... or --write")),
             }
         }
         if write && !(is_full && only.is_empty()) {
             return Err(String::from(
-                "the documentation has the whole of it: --write goes with cargo bench and without --only",
+                "the documentation needs all results: use --write with cargo bench and without --only",
             ));
         }
         Ok(Self {

@@ -21,22 +21,22 @@ pub(crate) type Call = Arc<dyn Fn(usize) -> BoxFuture<'static, Instant> + Send +
 pub(crate) trait Target {
     async fn begin(&self) -> Call;
 
-    /// How many connections a run has; the call of a number is made on the one of that number, counted around.
+    /// Returns the number of connections of a run. A call uses the connection with its number, modulo this number.
     fn connections(&self) -> usize;
 }
 
-/// How calls come.
+/// The arrival pattern of calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrivals {
-    /// From so many callers, each with one call at a time.
+    /// The given number of callers, each with one call at a time.
     Callers(usize),
-    /// So many calls a second, whether or not the earlier ones were answered. The time of a call starts when it is due,
-    /// so that a stalled service is charged for every waiting call.
+    /// The given number of calls per second, whether or not earlier calls have finished. The time of a call starts when
+    /// the call is due, so that a stalled service is charged for every waiting call.
     PerSecond(f64),
 }
 
 impl Arrivals {
-    /// How many calls a run makes.
+    /// Returns the number of calls of a run.
     fn calls(self, plan: Plan) -> usize {
         match self {
             Self::Callers(callers) => plan.calls * callers.min(10),
@@ -45,10 +45,10 @@ impl Arrivals {
     }
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Answers a second.
+    /// Responses per second.
     pub(crate) rate: f64,
     pub(crate) times: Samples,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Runs both alternately, so that load on the machine slows both equally.
+    /// Runs the floor and the service alternately, so that other load on the machine slows both equally.
     pub(crate) async fn of(plan: Plan, arrivals: Arrivals, floor: &impl Target, service: &impl Target) -> Self {
         let calls = arrivals.calls(plan);
         let mut found = Self::default();
@@ -73,19 +73,19 @@ impl Rounds {
     }
 }
 
-/// The median of the runs' rates.
+/// Returns the median of the runs' rates.
 pub(crate) fn rate(runs: &[Run]) -> f64 {
     median(&runs.iter().map(|run| run.rate).collect::<Vec<_>>())
 }
 
-/// How long the calls of each run took.
+/// Returns the durations of the calls of each run.
 pub(crate) fn times(runs: &[Run]) -> Vec<Samples> {
     runs.iter().map(|run| run.times.clone()).collect()
 }
 
 async fn run(target: &impl Target, arrivals: Arrivals, calls: usize) -> Run {
     let call = target.begin().await;
-    // Once on each connection, so that none is new when it counts.
+    // One call on each connection first, so that all connections are open before the measurement.
     for number in 0..target.connections() {
         call(number).await;
     }
@@ -117,9 +117,9 @@ async fn closed(callers: usize, calls: usize, call: &Call) -> Samples {
 }
 
 async fn open(rate: f64, calls: usize, call: &Call) -> Samples {
-    // As many as there will be: the schedule never waits.
+    // The channel holds all calls, so that the schedule never waits.
     let (schedule, mut due) = mpsc::channel(calls);
-    let clock = thread::spawn(move || keep(rate, calls, &schedule));
+    let clock = thread::spawn(move || keep_schedule(rate, calls, &schedule));
     let mut calling = JoinSet::new();
     while let Some((number, due)) = due.recv().await {
         let call = Arc::clone(call);
@@ -129,13 +129,10 @@ async fn open(rate: f64, calls: usize, call: &Call) -> Samples {
     Samples(calling.join_all().await)
 }
 
-/// Says of each call when it is due, as soon as it is. In a thread of its own: timers of the runtime are a millisecond
-/// coarse, which is more than many calls take.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it keeps a schedule, in a thread that does nothing else"
-)]
-fn keep(rate: f64, calls: usize, schedule: &mpsc::Sender<(usize, Instant)>) {
+/// Sends each call's number when the call is due. Runs in a separate thread, because the timers of the runtime have a
+/// resolution of a millisecond, which is more than many calls take.
+#[expect(clippy::disallowed_methods, reason = "the thread only keeps the schedule")]
+fn keep_schedule(rate: f64, calls: usize, schedule: &mpsc::Sender<(usize, Instant)>) {
     let start = Instant::now();
     for number in 0..calls {
         let due = start + Duration::from_secs_f64(number as f64 / rate);

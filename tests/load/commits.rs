@@ -1,4 +1,4 @@
-//! What a durable commit costs by SQLite alone, on the disk where a supervisor has its log.
+//! The cost of a durable commit with SQLite alone, on the disk with a supervisor's log.
 
 use std::{
     path::Path,
@@ -11,7 +11,7 @@ use troupe_tests::tree::Tree;
 
 use crate::samples::Samples;
 
-/// Events of one append, at most.
+/// Maximum number of events in one append.
 pub(crate) const APPEND: usize = 256;
 
 /// A separate database next to the log, as durable as the log.
@@ -36,9 +36,8 @@ impl Commits {
         Self(connection)
     }
 
-    /// Commits a row of each of these sizes, one after the other, and returns the duration of each commit.
-    ///
-    /// Blocks. Nothing else runs in the meantime.
+    /// Commits a row of each of these sizes, one after the other, and returns the duration of each commit. Blocks the
+    /// thread.
     pub(crate) fn make(&self, sizes: impl IntoIterator<Item = usize>) -> Samples {
         let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
         let times = sizes.into_iter().map(|size| {
@@ -50,8 +49,8 @@ impl Commits {
         Samples(times.collect())
     }
 
-    /// Commits the bytes of the session's events after a sequence, as many at a time as an append has at most, and returns
-    /// how long that took.
+    /// Commits the bytes of the session's events after a sequence, [`APPEND`] events at a time, and returns the
+    /// duration.
     pub(crate) async fn of_events(&self, tree: &Tree, after: u64) -> Duration {
         let events = tree.watch_after(after).await.up_to(tree.head().await).await;
         let appends = events
@@ -60,9 +59,8 @@ impl Commits {
         self.make(appends).0.iter().sum()
     }
 
-    /// Inserts so many rows of that size, so many of them in a commit, and returns how long that took.
-    ///
-    /// Blocks. Nothing else runs in the meantime.
+    /// Inserts `rows` rows of `size` bytes, `in_commit` rows in each commit, and returns the duration. Blocks the
+    /// thread.
     pub(crate) fn insert(&self, rows: usize, size: usize, in_commit: usize) -> Duration {
         let mut insert = self.0.prepare_cached("INSERT INTO rows (bytes) VALUES (?1)").unwrap();
         let row = vec![b'x'; size];

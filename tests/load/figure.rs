@@ -4,7 +4,7 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Chapter {
     pub(crate) title: &'static str,
-    /// How it was measured, in sentences.
+    /// Description of the measurement, in sentences.
     pub(crate) how: String,
     pub(crate) figures: Vec<Figure>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Figure {
     pub(crate) bar: Option<Bar>,
 }
 
-/// What a figure is compared with: in most cases its floor, the least that it could be.
+/// The baseline of a figure: in most cases its floor, the lowest possible cost.
 #[derive(Clone, Debug)]
 pub(crate) struct Against {
     pub(crate) name: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Bar {
     pub(crate) limit: f64,
 }
 
-/// What a bar limits.
+/// The quantity that a bar limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// The ratio to the baseline or, without a baseline, the figure itself.
@@ -44,7 +44,7 @@ pub(crate) enum Of {
     Value,
 }
 
-/// On which side of a bar it is good to be.
+/// The side of a bar on which a value meets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     AtMost,
@@ -62,7 +62,7 @@ impl Figure {
         }
     }
 
-    /// The same, compared with something.
+    /// Sets the baseline.
     pub(crate) fn against(self, name: &'static str, value: f64) -> Self {
         Self {
             against: Some(Against { name, value }),
@@ -93,12 +93,12 @@ impl Figure {
         }
     }
 
-    /// How many times what it is compared with.
+    /// Returns the value divided by the baseline.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.against.as_ref().map(|against| self.value / against.value)
     }
 
-    /// Whether it is what it has to be; `None` if it may be anything.
+    /// Returns whether the figure meets its bar; `None` if it has no bar.
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.bar.map(|bar| {
             let measured = match bar.of {
@@ -113,7 +113,7 @@ impl Figure {
     }
 }
 
-/// A number for people: with as many digits as mean something, and commas.
+/// Formats a number for readers, with significant digits only and with commas.
 pub(crate) fn shown(value: f64) -> String {
     let digits = if value >= 100.0 {
         0

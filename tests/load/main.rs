@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo bench -p troupe-tests --bench load                        # everything, as Markdown
-//! cargo bench -p troupe-tests --bench load -- --only spawn idle   # some of it
+//! cargo bench -p troupe-tests --bench load -- --only spawn idle   # selected measurements
 //! cargo bench -p troupe-tests --bench load -- --write             # everything, into docs/performance.md
 //! ```
 //!
-//! A plain program: a fixed amount of work on loopback, in temporary directories. The measured services are separate
-//! processes: this program again, with arguments to serve. Without `--bench`, as in `cargo test --bench load`, it does a
+//! The program does a fixed amount of work on loopback, in temporary directories. The measured services are separate
+//! processes: this program with other arguments. Without `--bench`, as in `cargo test --bench load`, it does a
 //! hundredth of the work, which only shows that it still runs.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 

@@ -15,7 +15,7 @@ use troupe_tests::client::endpoint;
 
 use crate::arrivals::{Call, Target};
 
-/// The same call over and over.
+/// Repeats the same call.
 #[derive(Clone, Debug)]
 pub(crate) struct Opaque {
     pub(crate) address: SocketAddr,
@@ -45,7 +45,7 @@ impl Target for Opaque {
     }
 }
 
-/// One call that reads the answer's bytes and nothing in them.
+/// Makes one call and reads the bytes of its response without decoding them.
 pub(crate) async fn call(channel: Channel, path: &'static str, request: Bytes) -> Bytes {
     let mut grpc = Grpc::new(channel);
     grpc.ready().await.unwrap();
@@ -54,7 +54,7 @@ pub(crate) async fn call(channel: Channel, path: &'static str, request: Bytes) -
     answer.unwrap().into_inner()
 }
 
-/// Sends and takes bytes as they are.
+/// A codec that sends and receives bytes unchanged.
 #[derive(Clone, Copy)]
 pub(crate) struct AsIs;
 

@@ -1,63 +1,64 @@
-//! How much is done.
+//! The amounts of work.
 
 use std::time::Duration;
 
-/// The amounts of all measures.
+/// The amounts of work of all measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// How often most things are measured; figures are the medians.
+    /// Number of rounds of most measurements. Figures are the medians.
     pub(crate) rounds: usize,
-    /// Calls of a round by one caller.
+    /// Number of calls of one caller in a round.
     pub(crate) calls: usize,
-    /// Callers at once, in each of the closed loops.
+    /// Number of concurrent callers, for each closed loop.
     pub(crate) callers: &'static [usize],
-    /// Connections, each with a session of its own where sessions are called.
+    /// Number of connections. Each connection uses a separate session.
     pub(crate) connections: usize,
-    /// How long a round of an open loop lasts.
+    /// Duration of a round of an open loop.
     pub(crate) open: Duration,
-    /// How many watch, in each of the runs.
+    /// Number of watchers, for each run of the fan-out.
     pub(crate) crowds: &'static [usize],
-    /// Messages of a run of the fan-out, over all watchers.
+    /// Number of messages of a run of the fan-out, over all watchers.
     pub(crate) messages: usize,
-    /// How many watch where the delay of single events is measured.
+    /// Number of watchers, for each measurement of the delay of single events.
     pub(crate) delay_crowds: &'static [usize],
-    /// Notes whose delay is measured, one after the other.
+    /// Number of notes whose delay is measured, one after the other.
     pub(crate) notes: usize,
-    /// Notes before that, which the slow watcher does not read: more than its window, its outbox and the feed hold.
+    /// Number of earlier notes that the slow watcher does not read: more than its window, its outbox and the feed hold.
     pub(crate) backlog: usize,
-    /// The threads that are closed at once are ten to the power of these.
+    /// Decimal logarithms of the numbers of threads that are closed at once.
     pub(crate) levels: &'static [u32],
-    /// Items of the groups.
+    /// Number of items, for each group.
     pub(crate) groups: &'static [usize],
-    /// Threads whose transcripts are written at once.
+    /// Number of threads whose transcripts are written at the same time.
     pub(crate) writing: usize,
-    /// Entries of transcripts that are written and read; a thread keeps 100,000.
+    /// Number of transcript entries that are written and read. The supervisor keeps 100,000 entries of a thread.
     pub(crate) entries: usize,
-    /// Threads of the restored sessions, each with [`Self::turns`].
+    /// Number of threads, for each restored session. Each thread has [`Self::turns`] turns.
     pub(crate) histories: &'static [usize],
-    /// Turns of each of these threads; each turn is five events.
+    /// Number of turns of each of these threads. Each turn is five events.
     pub(crate) turns: usize,
-    /// Requests that a session remembers.
+    /// Number of requests that a session remembers.
     pub(crate) requests: usize,
-    /// Sessions of each of several supervisors that spawn at the same time, and spawns of each.
+    /// Number of concurrent sessions of each supervisor of a cluster, and number of spawns in each session.
     pub(crate) cluster: (usize, usize),
-    /// Moves of a session between supervisors.
+    /// Number of moves of a session between supervisors.
     pub(crate) moves: usize,
-    /// Sessions that are counted in memory, and that leave it.
+    /// Number of sessions whose memory is measured, while they are loaded and after they are passivated.
     pub(crate) sessions: usize,
-    /// Settled threads that are counted in memory, after a tenth as many. A session may have 10,000 open threads.
+    /// Number of settled threads whose memory is measured, after a tenth as many. A session may have 10,000 open
+    /// threads.
     pub(crate) settled: usize,
-    /// Templates in each of a project's directories; the registry reads no directory with over 2,000 files.
+    /// Number of templates in each of a project's directories. The registry reads no directory with over 2,000 files.
     pub(crate) templates: usize,
-    /// Calls that each of two hostile threads opens.
+    /// Number of calls that each of two hostile threads opens.
     pub(crate) hostile_calls: usize,
-    /// Hostile connections without a token.
+    /// Number of hostile connections without a token.
     pub(crate) strangers: usize,
-    /// Templates that are alias bombs.
+    /// Number of templates that are alias bombs.
     pub(crate) bombs: usize,
-    /// Sessions on the screen, and threads of each.
+    /// Number of sessions on the screen, and number of threads of each.
     pub(crate) screen: (usize, usize),
-    /// Duration of the rest before the measurement of idle agents. The measurement takes four times as long.
+    /// Duration of the pause before the measurement of idle agents. The measurement takes four times as long.
     pub(crate) rest: Duration,
 }
 

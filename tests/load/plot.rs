@@ -8,7 +8,7 @@ use crate::figure::{Chapter, Of, shown};
 pub(crate) struct Row {
     label: String,
     length: f64,
-    /// Where the limit is.
+    /// The position of the limit.
     mark: Option<f64>,
     /// Whether the limit is met.
     is_met: Option<bool>,
@@ -22,7 +22,7 @@ const ROW: f64 = 20.0;
 const BAR: f64 = 12.0;
 const TOP: f64 = 36.0;
 
-/// Longer bars are cut off; their number still says how long they are.
+/// Maximum length of a bar. Longer bars are cut off; their label still contains the value.
 const LONGEST: f64 = 3.0;
 
 const STYLE: &str = "\
@@ -36,7 +36,8 @@ text { font: 12px sans-serif; fill: #1f2328; }
   .mark { stroke: #e6edf3; }
 }";
 
-/// The figures that are compared with something, by their ratio; and the figures whose value has a bar, as parts of it.
+/// Returns the rows of two plots: the ratios of figures with a baseline, and the values of figures with a bar for the
+/// value, divided by the bar.
 pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
     let (mut ratios, mut values) = (Vec::new(), Vec::new());
     for chapter in chapters {
@@ -58,7 +59,8 @@ pub(crate) fn rows(chapters: &[Chapter]) -> (Vec<Row>, Vec<Row>) {
     (ratios, values)
 }
 
-/// The plot of these bars; `scale` says what their lengths are. Nothing is escaped: no name has `<` or `&` in it.
+/// Returns the plot of these bars; `scale` is the description of their lengths. Names must not contain `<` or `&`,
+/// because they are not escaped.
 pub(crate) fn svg(scale: &str, rows: &[Row]) -> String {
     let ends = rows.iter().flat_map(|row| [Some(row.length), row.mark]).flatten();
     let longest = ends.fold(1.0, f64::max).min(LONGEST);

@@ -1,5 +1,5 @@
-//! The lower bound for a service: tonic without generated code. It sends the same bytes to every caller. On request it
-//! first calls another service of its kind, and it repeats a message as often as requested.
+//! The lower bound for a service: tonic without generated code. It sends the same bytes to every caller. It can first
+//! call another service of this kind, and it can stream a message repeatedly.
 
 use std::{convert::Infallible, iter::repeat_n, net::SocketAddr, pin::Pin};
 
@@ -23,17 +23,17 @@ use troupe_tests::client::endpoint;
 
 use crate::opaque;
 
-/// Any call but the two below.
+/// The path of unary calls. Any path works that is not one of the others here.
 pub(crate) const CALL: &str = "/troupe.load.Raw/Call";
 /// Starts streams from now on, including streams that were requested before.
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
-/// Streams on one connection, of raw ones and of watches that are compared with them.
+/// Number of streams on one connection, for raw streams and for the watches that are compared with them.
 pub(crate) const STREAMS_PER_CONNECTION: usize = 100;
-/// Of a stream: how many messages it has.
+/// Metadata key with the number of messages of a stream.
 const LENGTH: &str = "troupe-length";
 
-/// A message of which a stream can have many: the request, once streams begin.
+/// A message that a stream can repeat. The client sends it as the request of the stream.
 pub(crate) trait Repeated: prost::Message + Clone + Default + 'static {
     /// The method.
     const REPEAT: &str;
@@ -47,15 +47,16 @@ impl Repeated for WatchTranscriptResponse {
     const REPEAT: &str = "/troupe.load.Raw/RepeatEntries";
 }
 
-/// Whom it asks before it answers.
+/// The service that is called before each response.
 #[derive(Clone, Debug)]
 pub(crate) struct Behind {
     pub(crate) address: SocketAddr,
-    /// Bytes of the question.
+    /// Size of the request to that service, in bytes.
     pub(crate) question: usize,
 }
 
-/// A message of about that encoded size, as the service holds it: one field of bytes, as `google.protobuf.BytesValue`.
+/// Returns the content of a message with about that encoded size. The message has one field of bytes, like
+/// `google.protobuf.BytesValue`.
 fn message(encoded: usize) -> Bytes {
     let mut size = encoded;
     while size > 0 && Bytes::from(vec![b'x'; size]).encoded_len() > encoded {
@@ -64,7 +65,7 @@ fn message(encoded: usize) -> Bytes {
     Bytes::from(vec![b'x'; size])
 }
 
-/// The bytes of such a message as they are sent.
+/// Returns an encoded message of about that size.
 pub(crate) fn sent(encoded: usize) -> Bytes {
     message(encoded).encode_to_vec().into()
 }
@@ -77,7 +78,7 @@ pub(crate) async fn serve(listener: TcpListener, answer: usize, behind: Option<B
         begun: watch::Sender::new(false),
     };
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    // As many as the services let one connection have.
+    // The same maximum number of streams per connection as in the services.
     let server = Server::builder().max_concurrent_streams(1024).add_service(raw);
     server.serve_with_incoming(incoming).await.unwrap();
 }
@@ -86,9 +87,9 @@ pub(crate) async fn serve(listener: TcpListener, answer: usize, behind: Option<B
 #[derive(Clone)]
 struct Raw {
     answer: Bytes,
-    /// Whom it asks, and what.
+    /// The connection to the next service, and the request to it.
     next: Option<(Channel, Bytes)>,
-    /// Whether streams begin.
+    /// Whether streams may begin.
     begun: watch::Sender<bool>,
 }
 
@@ -117,7 +118,7 @@ impl UnaryService<Bytes> for Raw {
     }
 }
 
-/// A stream of the request, as long as its metadata says.
+/// Streams the request repeatedly. The metadata contains the number of messages.
 struct Repeat {
     begun: watch::Receiver<bool>,
 }
@@ -139,7 +140,7 @@ impl<M: Repeated> ServerStreamingService<M> for Repeat {
             .unwrap();
         let message = request.into_inner();
         let messages = stream::once(async move {
-            // It cannot fail: the service has the other end.
+            // This cannot fail, because the service holds the sender.
             let _ = begun.wait_for(|has_begun| *has_begun).await;
             tokio_stream::iter(repeat_n(message, length).map(Ok::<_, Status>))
         });
@@ -176,7 +177,7 @@ impl NamedService for Raw {
     const NAME: &'static str = "troupe.load.Raw";
 }
 
-/// Opens so many streams of that message, as long as that. They begin with [`begin`].
+/// Opens streams that repeat a message. The streams begin when [`begin`] is called.
 pub(crate) async fn streams<M: Repeated>(
     address: SocketAddr,
     message: &M,
@@ -201,7 +202,7 @@ pub(crate) async fn streams<M: Repeated>(
     streams
 }
 
-/// Has all streams begin.
+/// Lets all streams begin.
 pub(crate) async fn begin(address: SocketAddr) {
     opaque::call(endpoint(address).connect_lazy(), BEGIN, sent(0)).await;
 }

@@ -7,11 +7,11 @@ use crate::{
     plot,
 };
 
-/// What `--write` replaces stands between these; the rest of the page is written by people.
+/// `--write` replaces the text between this line and [`END`]. The rest of the page is written by hand.
 const BEGIN: &str = "<!-- begin: written by cargo bench -p troupe-tests --bench load -- --write -->";
 const END: &str = "<!-- end -->";
 
-/// A chapter with its table.
+/// Returns a chapter with its table.
 pub(crate) fn chapter(chapter: &Chapter) -> String {
     let mut text = format!("## {}\n\n{}\n\n", chapter.title, chapter.how);
     text.push_str("| what | measured | against | ratio | bar | |\n|---|---|---|---|---|---|\n");
@@ -47,7 +47,7 @@ fn row(figure: &Figure) -> String {
     )
 }
 
-/// How many bars were met, and which were not.
+/// Returns the number of bars that were met, and the names of the missed bars.
 pub(crate) fn summary(chapters: &[Chapter]) -> String {
     let (mut met, mut missed) = (0, Vec::new());
     for chapter in chapters {
@@ -74,22 +74,28 @@ pub(crate) fn write(chapters: &[Chapter]) {
     let (ratios, values) = plot::rows(chapters);
     fs::write(
         plots.join("ratios.svg"),
-        plot::svg("times what it is compared with", &ratios),
+        plot::svg("ratio: measured value divided by the baseline", &ratios),
     )
     .unwrap();
-    fs::write(plots.join("values.svg"), plot::svg("parts of the bar", &values)).unwrap();
+    fs::write(
+        plots.join("values.svg"),
+        plot::svg("measured value divided by the bar", &values),
+    )
+    .unwrap();
 
     let page = docs.join("performance.md");
     let text = fs::read_to_string(&page).unwrap();
-    let (head, rest) = text.split_once(BEGIN).expect("the page says where the tables begin");
-    let (_, tail) = rest.split_once(END).expect("the page says where they end");
+    let (head, rest) = text
+        .split_once(BEGIN)
+        .expect("the page marks the beginning of the tables");
+    let (_, tail) = rest.split_once(END).expect("the page marks the end of the tables");
     fs::write(page, format!("{head}{BEGIN}\n\n{}\n{END}{tail}", tables(chapters))).unwrap();
 }
 
 fn tables(chapters: &[Chapter]) -> String {
     let mut text = format!("{}\n\n{}\n", machine(), summary(chapters));
     text.push_str("![Ratios, each with its bar](performance/ratios.svg)\n\n");
-    text.push_str("![Values that have a bar of their own](performance/values.svg)\n");
+    text.push_str("![Values with a bar for the value](performance/values.svg)\n");
     for one in chapters {
         text.push('\n');
         text.push_str(&chapter(one));
@@ -97,7 +103,7 @@ fn tables(chapters: &[Chapter]) -> String {
     text
 }
 
-/// Where it was measured, as far as the system says.
+/// Returns a description of the machine, as far as the system provides it.
 fn machine() -> String {
     let first = |path: &str, key: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();

@@ -1,13 +1,13 @@
-//! How long calls took, and the few numbers that are made of that.
+//! The durations of calls, and statistics of them.
 
 use std::time::Duration;
 
-/// How long the calls of a round took.
+/// The durations of the calls of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples(pub(crate) Vec<Duration>);
 
 impl Samples {
-    /// The time within which that part of the calls was done.
+    /// Returns the duration that the given part of the calls does not exceed.
     pub(crate) fn quantile(&self, part: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -16,20 +16,20 @@ impl Samples {
         sorted[index.min(last)]
     }
 
-    /// How long one of these and one of the others take, one after the other.
+    /// Returns the durations of pairs: one call of these, followed by one of the others.
     pub(crate) fn followed_by(&self, others: &Self) -> Self {
         let pairs = self.0.iter().zip(others.0.iter().cycle());
         Self(pairs.map(|(one, other)| *one + *other).collect())
     }
 }
 
-/// A quantile of the rounds, in milliseconds: the median of theirs.
+/// Returns the median of the rounds' quantiles, in milliseconds.
 pub(crate) fn typical(rounds: &[Samples], part: f64) -> f64 {
     let each: Vec<Duration> = rounds.iter().map(|round| round.quantile(part)).collect();
     millis(median(&each))
 }
 
-/// The middle one; of an even number the lower.
+/// Returns the median. For an even number of values, it is the lower of the two middle values.
 pub(crate) fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
     let mut sorted = values.to_vec();
     sorted.sort_by(|one, other| one.partial_cmp(other).unwrap());

@@ -32,9 +32,9 @@ use troupe_tests::{client, tree::Tree, within};
 
 use crate::raw::{self, Behind};
 
-/// The first argument of a process that serves.
+/// The first argument of a process that runs a service.
 pub(crate) const ROLE: &str = "--serve";
-/// The first argument of a process that is an agent.
+/// The first argument of a process that runs as an agent.
 pub(crate) const AGENT: &str = "--agent";
 
 const REGISTRY: &str = "registry";
@@ -43,14 +43,14 @@ const GUARDED: &str = "guarded";
 const RUNNER: &str = "runner";
 const RAW: &str = "raw";
 
-/// When sessions leave memory and get snapshots.
+/// The schedule of passivation and of snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Upkeep {
-    /// As it is configured by default.
+    /// The default configuration.
     Usual,
-    /// Never.
+    /// No passivation and no snapshots.
     Never,
-    /// As soon as a session has nothing to do.
+    /// Passivation as soon as a session is idle.
     AtOnce,
 }
 
@@ -74,7 +74,7 @@ impl Upkeep {
     }
 }
 
-/// A service in a process of its own, until it is dropped.
+/// A service in a separate process. Dropping this value ends the process.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     process: Child,
@@ -84,29 +84,29 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// A registry that knows the embedded roles, and projects below that directory.
+    /// Starts a registry with the embedded roles and the projects below a directory.
     pub(crate) async fn registry(projects: Option<&Path>) -> Self {
         let root = projects.map(|path| path.display().to_string());
         Self::start(REGISTRY, new_data(), root.as_slice()).await
     }
 
-    /// A supervisor over an empty data directory, with limits as high as they may be.
+    /// Starts a supervisor with an empty data directory and the highest possible limits.
     pub(crate) async fn supervisor(registry: SocketAddr, upkeep: Upkeep) -> Self {
         Self::supervisor_over(new_data(), registry, upkeep).await
     }
 
-    /// A supervisor whose log is in that database.
+    /// Starts a supervisor whose log is in the database `store`.
     pub(crate) async fn supervisor_with(store: &str, registry: SocketAddr) -> Self {
         let more = [url_of(registry), format!("{:?}", Upkeep::Usual), store.to_owned()];
         Self::start(SUPERVISOR, new_data(), &more).await
     }
 
-    /// A supervisor whose calls and connections have the usual limits.
+    /// Starts a supervisor with the default limits on calls and connections.
     pub(crate) async fn guarded_supervisor(registry: SocketAddr) -> Self {
         Self::start(GUARDED, new_data(), &[url_of(registry)]).await
     }
 
-    /// The same supervisor after a SIGKILL.
+    /// Kills the supervisor with SIGKILL and starts it again with the same data directory.
     pub(crate) async fn again(self, registry: SocketAddr, upkeep: Upkeep) -> Self {
         let Self { mut process, data, .. } = self;
         process.kill().await.unwrap();
@@ -117,12 +117,12 @@ impl Served {
         Self::start(SUPERVISOR, data, &[url_of(registry), format!("{upkeep:?}")]).await
     }
 
-    /// A runner of a supervisor, whose agents are this program once more.
+    /// Starts a runner of a supervisor. The runner starts this program as its agents.
     pub(crate) async fn runner(supervisor: SocketAddr) -> Self {
         Self::start(RUNNER, new_data(), &[url_of(supervisor)]).await
     }
 
-    /// What [`raw`] is, answering so many bytes.
+    /// Starts the service of [`raw`] with responses of `answer` bytes.
     pub(crate) async fn raw(answer: usize, behind: Option<Behind>) -> Self {
         let behind = behind.map(|behind| [behind.address.to_string(), behind.question.to_string()]);
         let arguments = [&[answer.to_string()][..], behind.as_slice().as_flattened()].concat();
@@ -141,7 +141,7 @@ impl Served {
             .unwrap();
         let asks = process.stdin.take().unwrap();
         let mut says = BufReader::new(process.stdout.take().unwrap()).lines();
-        let address = says.next_line().await.unwrap().expect("it says where it serves");
+        let address = says.next_line().await.unwrap().expect("the process prints its address");
         Self {
             address: address.parse().unwrap(),
             process,
@@ -151,7 +151,7 @@ impl Served {
         }
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub(crate) fn data(&self) -> &Path {
         self.data.path()
     }
@@ -167,7 +167,7 @@ impl Served {
         within("rest", self.says.next_line())
             .await
             .unwrap()
-            .expect("it continues");
+            .expect("the process is running");
     }
 
     /// Returns the processor time of the process; `None` where the system has no `/proc`.
@@ -175,7 +175,7 @@ impl Served {
         processor_time(self.process.id()?)
     }
 
-    /// How much of its memory is resident, in KiB; `None` where the system has no `/proc`.
+    /// Returns the resident memory of the process, in KiB; `None` where the system has no `/proc`.
     pub(crate) fn resident(&self) -> Option<f64> {
         resident(self.process.id()?)
     }
@@ -184,7 +184,7 @@ impl Served {
 /// Returns the processor time of a process; `None` where the system has no `/proc`.
 pub(crate) fn processor_time(process: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The fields after the name, which is in parentheses and may hold anything; ticks are hundredths of a second.
+    // The fields after the name. The name is in parentheses and may contain any character. A tick is 10 ms.
     let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
     let ticks: u64 = [11, 12]
         .iter()
@@ -204,7 +204,7 @@ fn new_data() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// Serves as told, until the process that told it ends.
+/// Runs the service that the arguments describe, until the parent process ends.
 pub(crate) async fn run(role: &[String]) {
     let listener = listen().await;
     println!("{}", listener.local_addr().unwrap());
@@ -258,7 +258,7 @@ pub(crate) async fn run(role: &[String]) {
             };
             raw::serve(listener, answer.parse().unwrap(), behind).await;
         }
-        other => panic!("{other:?} is no role"),
+        other => panic!("{other:?} is not a role"),
     }
 }
 
@@ -279,7 +279,7 @@ async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// Every caller here is one and the same, who may have any number of calls in flight and of streams.
+/// Returns limits that the load program does not reach. All of its calls count as one caller's.
 fn limits() -> ServeLimits {
     ServeLimits {
         max_calls_in_flight: 1 << 20,

@@ -11,11 +11,11 @@ use troupe_tests::{
     watch::Watch,
 };
 
-/// Bytes of a note.
+/// Size of a note, in bytes.
 const NOTE: usize = 1_000;
-/// Writers at once, where notes are not set one after the other.
+/// Number of concurrent writers of [`Session::notes`].
 pub(crate) const WRITERS: usize = 32;
-/// Watches that are opened at once: far fewer than the calls that a service takes in at a time.
+/// Number of watches that are opened at the same time: far fewer than a service's maximum number of calls.
 const OPENED_AT_ONCE: usize = 1_000;
 
 pub(crate) struct Session {
@@ -36,12 +36,12 @@ impl Session {
         }
     }
 
-    /// A connection of its own.
+    /// Returns a client with a new connection.
     pub(crate) fn connect(&self) -> Supervisor {
         client::supervisor(self.supervisor, None)
     }
 
-    /// A connection that holds little.
+    /// Returns a client with a new connection and a small flow control window.
     pub(crate) fn connect_narrowly(&self) -> Supervisor {
         client::narrow_supervisor(self.supervisor, None)
     }
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// So many equal watches.
+    /// Opens equal watches.
     pub(crate) async fn crowd(&self, request: &WatchThreadsRequest, watchers: usize) -> Vec<Watch> {
         let mut watches = Vec::with_capacity(watchers);
         while watches.len() < watchers {
@@ -69,7 +69,7 @@ impl Session {
         set(&mut self.tree.client(), &self.thread, &number.to_string()).await;
     }
 
-    /// Sets the note so many times, by many writers at once.
+    /// Sets the note `count` times, with [`WRITERS`] concurrent writers.
     pub(crate) async fn notes(&self, count: usize) {
         let mut writing = JoinSet::new();
         for writer in 0..WRITERS {

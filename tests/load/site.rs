@@ -6,21 +6,21 @@ use std::{
     time::Duration,
 };
 
-/// The directories of the project, one in the other, that have templates.
+/// Number of nested directories of the project that contain templates.
 pub(crate) const DIRECTORIES: usize = 5;
-/// How long the stamp of a file needs until it is trusted, and a second more: before that every call reads it again.
+/// Age at which the registry trusts a file's timestamp, plus one second. Every call reads younger files again.
 const SETTLE: Duration = Duration::from_secs(4);
 
 /// A repository in a temporary directory.
 pub(crate) struct Site {
     _guard: tempfile::TempDir,
     root: PathBuf,
-    /// The deepest directory: from here all templates apply.
+    /// The deepest directory. All templates of the project apply there.
     cwd: PathBuf,
 }
 
 impl Site {
-    /// A project with so many templates in each directory, old enough to be cached.
+    /// Creates a project with `templates` templates in each directory and waits until they are old enough to be cached.
     pub(crate) async fn settled(templates: usize) -> Self {
         let guard = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(guard.path()).unwrap();
@@ -44,7 +44,7 @@ impl Site {
         }
     }
 
-    /// The project's directory.
+    /// Returns the project's directory.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -53,13 +53,13 @@ impl Site {
         self.cwd.display().to_string()
     }
 
-    /// Changes one template; `version` makes it another text each time.
+    /// Changes one template. Each `version` results in a different text.
     pub(crate) fn change(&self, version: usize) {
         write(&self.root.join(".codex/.agents/role-0-0.md"), version + 1);
     }
 }
 
-/// A role as people write them: lists, a persona, a page of text.
+/// Writes a typical role, with lists, a persona and a page of text.
 fn write(path: &Path, version: usize) {
     let text = format!(
         "---

@@ -1,4 +1,4 @@
-//! Threads with turns: a runner without programs that ends each turn at once, and sessions that have had many of them.
+//! Threads with turns: a runner without programs that ends each turn immediately, and sessions with many ended turns.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -24,12 +24,12 @@ use troupe_tests::{
 
 use crate::session::WRITERS;
 
-/// Messages on their way to the supervisor.
+/// Maximum number of unsent messages to the supervisor.
 const OUTGOING: usize = 64;
-/// A third of the time for which the supervisor trusts a silent runner.
+/// Interval of heartbeats: a third of the time after which the supervisor considers a silent runner lost.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// A runner that ends each turn as soon as it is given it, until it is dropped or its supervisor goes.
+/// A runner that ends each turn as soon as it receives it, until the runner is dropped or its supervisor ends.
 pub(crate) struct Worker {
     _working: AbortOnDropHandle<()>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) async fn attach(supervisor: SocketAddr) -> Self {
         let (outgoing, requests) = mpsc::channel(OUTGOING);
-        // Before the call: it is answered once hello was read.
+        // Sent before the call, because the supervisor responds only after it has read the hello.
         say(&outgoing, ToSupervisor::Hello(runner::hello("worker"))).await;
         let attached = client::runners(supervisor, None)
             .attach(ReceiverStream::new(requests))
@@ -104,7 +104,7 @@ impl Work {
     /// Reports that the attempt's turn began and ended.
     async fn end(&mut self, attempt: Attempt) {
         let turn = attempt.turn;
-        // Another one each time: agents that repeat themselves are stalled.
+        // A different text each time, because repeated messages count as a stall.
         let said = format!("The result of turn {turn}. {}", "It has a few sentences. ".repeat(10));
         let reports = [
             Kind::TurnStarted(TurnStartedReport { turn }),
@@ -133,11 +133,11 @@ impl Work {
 
 async fn say(outgoing: &mpsc::Sender<AttachRequest>, message: ToSupervisor) {
     let request = AttachRequest { message: Some(message) };
-    // The channel closes when the supervisor has gone. The stream ends then as well.
+    // The channel closes when the supervisor ends. The stream then ends as well.
     let _ = outgoing.send(request).await;
 }
 
-/// Spawns so many threads, each of which then has had so many turns and is settled. A [`Worker`] has to be attached.
+/// Spawns threads and gives each of them `turns` turns. All are settled at the end. A [`Worker`] must be attached.
 pub(crate) async fn play(tree: &Tree, threads: usize, turns: usize) {
     let mut playing = JoinSet::new();
     for player in 0..WRITERS {

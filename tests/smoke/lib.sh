@@ -6,17 +6,17 @@ if [[ ${BASH_VERSINFO[0]} -lt 4 || (${BASH_VERSINFO[0]} -eq 4 && ${BASH_VERSINFO
   exit 2
 fi
 
-# Where .ci/install puts grpcurl.
+# The directory in which .ci/install installs grpcurl.
 PATH="${TROUPE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe-tools}/bin:$PATH"
 
 # Settings; a script may change them after sourcing.
 SMOKE_GRPCURL=${SMOKE_GRPCURL:-grpcurl}
-SMOKE_FLAGS=(-plaintext -max-time 20) # come before the arguments of every call
+SMOKE_FLAGS=(-plaintext -max-time 20) # precede the arguments of every call
 SMOKE_TOKEN=${SMOKE_TOKEN:-}          # if set, sent with every call as `authorization: Bearer TOKEN`
 SMOKE_START_SECONDS=${SMOKE_START_SECONDS:-30}
 SMOKE_STOP_SECONDS=${SMOKE_STOP_SECONDS:-15}
 
-# Results of the latest call: what it printed, what it complained about, and its exit status.
+# Results of the latest call: its output, its error output, and its exit status.
 SMOKE_OUTPUT=
 SMOKE_ERROR=
 SMOKE_STATUS=0
@@ -26,10 +26,10 @@ SMOKE_FAILED=0
 SMOKE_SUMMARISED=
 declare -A SMOKE_PIDS=()
 
-# A private directory: logs (NAME.log) and whatever the script wants to keep. Removed at the end if nothing failed.
+# A private directory for logs (NAME.log) and files of the script. It is removed at the end if no check failed.
 SMOKE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/troupe-smoke.XXXXXX")
 
-# Nothing is ever written to this pipe: reading from it with a timeout is a pause without a process.
+# No process writes to this pipe. Reading from it with a timeout is a pause without a subprocess.
 mkfifo "$SMOKE_DIR/never"
 exec {SMOKE_NEVER}<>"$SMOKE_DIR/never"
 
@@ -40,13 +40,13 @@ smoke_pause() { # SECONDS
 smoke_cleanup() {
   local status=$? name
   trap - EXIT
-  # A child that is stopped before it has become its command is still this script, and must not tidy up for it.
+  # A child that is stopped before it executes its command is still a copy of this script. It must not clean up.
   if [[ $BASHPID != "$$" ]]; then
     exit "$status"
   fi
-  # The reader may be gone, as with `| head`. The processes have to end nevertheless.
+  # The reader of the output may have ended, as with `| head`. The processes must end anyway.
   trap '' PIPE
-  # A failed check may have ended the script before its summary; the line is there in any case.
+  # A failed check may have ended the script before its summary, which is then printed here.
   if [[ -z $SMOKE_SUMMARISED ]]; then
     smoke_summary || status=$((status == 0 ? 1 : status))
   fi
@@ -83,7 +83,7 @@ fail() { # NAME [LINE...]
   done
 }
 
-# The last line of a smoke test; its status says whether everything passed. A run without a single check has not passed.
+# Prints the last line of a smoke test. Succeeds if all checks passed. A run without any check fails.
 smoke_summary() {
   SMOKE_SUMMARISED=yes
   printf '%d passed, %d failed\n' "$SMOKE_PASSED" "$SMOKE_FAILED"
@@ -92,7 +92,7 @@ smoke_summary() {
 
 # ---- processes
 
-# Starts a process in the background; smoke_stop and its like know it by its name.
+# Starts a process in the background. smoke_stop and similar functions use its name.
 smoke_launch() { # NAME COMMAND...
   local name=$1
   shift
@@ -100,7 +100,7 @@ smoke_launch() { # NAME COMMAND...
   SMOKE_PIDS[$name]=$!
 }
 
-# Starts a process and waits for its ready file. The script gives the file's name to the command in
+# Starts a process and waits for its ready file. The command must have the same file name in
 # --ready-file: smoke_start up "$SMOKE_DIR/up.json" target/debug/troupe up --ready-file "$SMOKE_DIR/up.json"
 smoke_start() { # NAME READY-FILE COMMAND...
   local name=$1 ready=$2 log=$SMOKE_DIR/$1.log deadline pid
@@ -109,7 +109,7 @@ smoke_start() { # NAME READY-FILE COMMAND...
   smoke_launch "$name" "$@"
   pid=${SMOKE_PIDS[$name]}
   deadline=$((SECONDS + SMOKE_START_SECONDS))
-  # A file that is being written is not ready: the closing brace has to be there.
+  # A partially written file is not ready, so the closing brace must exist.
   until [[ -s $ready && $(<"$ready") == *"}" ]]; do
     if ! kill -0 "$pid" 2>/dev/null; then
       local status=0
@@ -128,7 +128,8 @@ smoke_start() { # NAME READY-FILE COMMAND...
   pass "$name starts"
 }
 
-# Asks a process to stop, waits, and kills it if it does not. Its status is the process's, or 1 if the process had to be killed.
+# Sends SIGTERM to a process, waits, and kills it if it does not stop. Returns the status of the process, or 1 if it was
+# killed.
 smoke_stop() { # NAME
   local pid=${SMOKE_PIDS[$1]:-} deadline status=0
   if [[ -z $pid ]]; then
@@ -150,7 +151,7 @@ smoke_stop() { # NAME
   return "$status"
 }
 
-# As a check: the process stops by itself when asked, with status 0.
+# Checks that a process stops with status 0 after SIGTERM.
 expect_stop() { # NAME
   local status=0
   smoke_stop "$1" || status=$?
@@ -162,7 +163,7 @@ expect_stop() { # NAME
   fi
 }
 
-# As a crash would end it: no warning, no chance to tidy up.
+# Kills a process with SIGKILL, like a crash.
 smoke_kill() { # NAME
   local pid=${SMOKE_PIDS[$1]:?no such process}
   unset "SMOKE_PIDS[$1]"
@@ -172,24 +173,25 @@ smoke_kill() { # NAME
 
 # ---- JSON, as far as a smoke test needs it
 
-# The first value of a key, without quotes; numbers, booleans and strings without escapes. Status 1 if the key is missing.
+# Prints the first value of a key, without quotes: a number, a boolean or a string without escapes. Returns 1 if the key
+# is missing.
 json_value() { # KEY < JSON
   sed -nE "s/.*\"$1\"[[:space:]]*:[[:space:]]*(\"([^\"]*)\"|([-0-9.a-zA-Z]+)).*/\\2\\3/p" | awk 'NR == 1 { print; hit = 1 } END { exit !hit }'
 }
 
-# The same for a file written by --ready-file, where everything may stand in one line.
+# Prints the first value of a key in a ready file, in which everything may be in one line.
 ready_value() { # READY-FILE KEY
   sed 's/[,{}]/\n/g' "$1" | json_value "$2"
 }
 
-# The same for the latest call: thread=$(field threadId)
+# Prints the first value of a key in the output of the latest call: thread=$(field threadId)
 field() { # KEY
   json_value "$1" <<<"$SMOKE_OUTPUT"
 }
 
 # ---- calls
 
-# The flags before the arguments of a call, in SMOKE_CALL_FLAGS.
+# Sets SMOKE_CALL_FLAGS to the flags before the arguments of a call.
 smoke_call_flags() {
   SMOKE_CALL_FLAGS=("${SMOKE_FLAGS[@]}")
   if [[ -n $SMOKE_TOKEN ]]; then
@@ -197,7 +199,7 @@ smoke_call_flags() {
   fi
 }
 
-# Calls grpcurl; its status is the call's. The results are in SMOKE_OUTPUT, SMOKE_ERROR and SMOKE_STATUS.
+# Calls grpcurl and returns its status. The results are in SMOKE_OUTPUT, SMOKE_ERROR and SMOKE_STATUS.
 call() { # GRPCURL-ARGUMENT...
   smoke_call_flags
   SMOKE_STATUS=0
@@ -206,18 +208,18 @@ call() { # GRPCURL-ARGUMENT...
   return "$SMOKE_STATUS"
 }
 
-# The stream says the text, spaces and line breaks apart, before it ends or the call's time is over. The call is ended then;
-# what it said is in SMOKE_OUTPUT.
+# Checks that a stream contains a text before the stream ends or its time is over, ignoring spaces and line breaks. Then
+# ends the call. Its output is in SMOKE_OUTPUT.
 expect_stream() { # NAME TEXT GRPCURL-ARGUMENT...
   local name=$1 want=${2//[[:space:]]/} pid ended said=no
   shift 2
   smoke_call_flags
-  # Emptied here and not by the call's redirection, which may come later than the first look.
+  # Emptied here, because the redirection of the call may happen after the first read of the file.
   : >"$SMOKE_DIR/stream"
   "$SMOKE_GRPCURL" "${SMOKE_CALL_FLAGS[@]}" "$@" >>"$SMOKE_DIR/stream" 2>"$SMOKE_DIR/stderr" {SMOKE_NEVER}<&- &
   pid=$!
   while :; do
-    # Asked before the output is read: what a call said last counts.
+    # Checked before the output is read, so that the last output of a call is not missed.
     ended=no
     kill -0 "$pid" 2>/dev/null || ended=yes
     if [[ $(tr -d '[:space:]' <"$SMOKE_DIR/stream") == *"$want"* ]]; then
@@ -236,12 +238,12 @@ expect_stream() { # NAME TEXT GRPCURL-ARGUMENT...
   if [[ $said == yes ]]; then
     pass "$name"
   else
-    fail "$name" "expected in the stream: $2" "it said:" "$SMOKE_OUTPUT" "$SMOKE_ERROR"
+    fail "$name" "expected in the stream: $2" "the output was:" "$SMOKE_OUTPUT" "$SMOKE_ERROR"
     return 1
   fi
 }
 
-# The call succeeds. The response is then in SMOKE_OUTPUT, for field and expect_output.
+# Checks that a call succeeds. The response is then in SMOKE_OUTPUT, for field and expect_output.
 expect_ok() { # NAME GRPCURL-ARGUMENT...
   local name=$1
   shift
@@ -253,7 +255,8 @@ expect_ok() { # NAME GRPCURL-ARGUMENT...
   fi
 }
 
-# The latest call's output contains the text, spaces and line breaks apart: expect_output "is done" '"kind": "STATUS_KIND_COMPLETED"'
+# Checks that the output of the latest call contains a text, ignoring spaces and line breaks:
+# expect_output "is done" '"kind": "STATUS_KIND_COMPLETED"'
 expect_output() { # NAME TEXT
   local have=${SMOKE_OUTPUT//[[:space:]]/} want=${2//[[:space:]]/}
   if [[ $have == *"$want"* ]]; then
@@ -264,7 +267,7 @@ expect_output() { # NAME TEXT
   fi
 }
 
-# Two texts are equal.
+# Checks that two texts are equal.
 expect_equal() { # NAME EXPECTED ACTUAL
   if [[ $2 == "$3" ]]; then
     pass "$1"
@@ -274,8 +277,8 @@ expect_equal() { # NAME EXPECTED ACTUAL
   fi
 }
 
-# The call fails with this code and exactly this message. CODE is the name in the API, with the stable reason if that is to be
-# checked as well: NOT_FOUND or NOT_FOUND/TEMPLATE_NOT_FOUND. A message of `-` is not compared.
+# Checks that a call fails with this code and exactly this message. CODE is the name in the API, optionally with the
+# stable reason: NOT_FOUND or NOT_FOUND/TEMPLATE_NOT_FOUND. The message `-` accepts any message.
 expect_error() { # NAME CODE[/REASON] MESSAGE GRPCURL-ARGUMENT...
   local name=$1 code=${2%%/*} reason='' message=$3 number actual
   if [[ $2 == */* ]]; then
@@ -290,7 +293,7 @@ expect_error() { # NAME CODE[/REASON] MESSAGE GRPCURL-ARGUMENT...
     fail "$name" "expected $code; the call succeeded:" "$SMOKE_OUTPUT"
     return 1
   fi
-  # grpcurl ends with 64 + code when the server has answered, with less when the call never got there.
+  # grpcurl ends with 64 + code if the server has responded, and with a lower status if it was not reached.
   if ((SMOKE_STATUS != 64 + number)); then
     fail "$name" "expected $code; grpcurl ended with $SMOKE_STATUS:" "$SMOKE_ERROR"
     return 1
@@ -300,7 +303,7 @@ expect_error() { # NAME CODE[/REASON] MESSAGE GRPCURL-ARGUMENT...
     fail "$name" "expected: $message" "actual:   $actual"
     return 1
   fi
-  # Neither grep -q nor output to /dev/null: grep would leave at the first hit, and the writer would fail for want of a reader.
+  # Without grep -q and without output to /dev/null: grep would end at the first match, and the writer would fail.
   if [[ -n $reason && -z $(grpc_details | grep -aoF -- "$reason") ]]; then
     fail "$name" "expected reason $reason in the details:" "$SMOKE_ERROR"
     return 1
@@ -321,7 +324,7 @@ grpc_code_number() { # NAME
   return 1
 }
 
-# The message of the latest error: all lines from `  Message: ` up to `  Details:`.
+# Prints the message of the latest error: all lines from `  Message: ` up to `  Details:`.
 grpc_message() {
   awk '
     !inside && sub(/^  Message: ?/, "") { inside = 1; text = $0; next }
@@ -331,7 +334,7 @@ grpc_message() {
   ' <<<"$SMOKE_ERROR"
 }
 
-# The details of the latest error: as grpcurl shows them, and decoded where it does not know the type.
+# Prints the details of the latest error: as grpcurl prints them, and decoded if grpcurl does not know the type.
 grpc_details() {
   sed '1,/^  Details:$/d' <<<"$SMOKE_ERROR"
   { sed -nE 's/.*"@value": "([^"]*)".*/\1/p' <<<"$SMOKE_ERROR"; } | while IFS= read -r value; do

@@ -14,7 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 use crate::{client::endpoint, within};
 
 /// The log line that the process writes when the port is open.
-const THERE: &str = "serving health and metrics";
+const SERVING: &str = "serving health and metrics";
 
 /// The admin port of a process.
 pub struct Admin {
@@ -33,7 +33,7 @@ impl Admin {
             loop {
                 let line = log.next_line().await.unwrap().expect("a running process");
                 let said: Value = serde_json::from_str(&line).unwrap_or_default();
-                if said["message"] == THERE {
+                if said["message"] == SERVING {
                     return said["address"].as_str().unwrap().parse().unwrap();
                 }
             }
@@ -46,7 +46,7 @@ impl Admin {
         }
     }
 
-    /// Returns whether that service is serving. The process must know the service.
+    /// Returns whether the named service is serving. The process must know the service.
     pub async fn is_serving(&self, name: &str) -> bool {
         let request = HealthCheckRequest {
             service: name.to_owned(),
@@ -55,9 +55,9 @@ impl Admin {
         answer.get_ref().status() == ServingStatus::Serving
     }
 
-    /// Waits until the service is serving, or not serving.
+    /// Waits until the health of the named service is serving or, if `is_serving` is false, not serving.
     pub async fn until(&self, name: &str, is_serving: bool) {
-        within("other health", async {
+        within("a change of health", async {
             while self.is_serving(name).await != is_serving {
                 yield_now().await;
             }

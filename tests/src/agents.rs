@@ -1,8 +1,8 @@
-//! The real agent programs, Codex, Claude Code, OpenCode and Gemini CLI, with a scripted stand-in for their providers: what a test needs to have
-//! them run below a `troupe` of its own. See `tests/agents/README.md` for scripts.
+//! Runs the real agent programs (Codex, Claude Code, OpenCode and Gemini CLI) as agents of a `troupe` process, with a
+//! scripted stand-in for their model providers. `tests/agents/README.md` describes the scripts.
 //!
-//! They are not installed everywhere, so such tests run only where `TROUPE_AGENTS=1` says so; there a program that is
-//! missing is a failure. Everywhere else they say loudly that they did not run.
+//! The programs are not installed everywhere, so these tests run only with `TROUPE_AGENTS=1`. A missing program is then
+//! a failure. Without the variable, each test prints that it did not run.
 
 use std::{
     env,
@@ -34,7 +34,7 @@ use crate::{
     within,
 };
 
-/// The program behind the role of the same name.
+/// Name of the program and of a role that uses it.
 pub const CODEX: &str = "codex";
 /// As [`CODEX`].
 pub const CLAUDE: &str = "claude";
@@ -42,16 +42,17 @@ pub const CLAUDE: &str = "claude";
 pub const OPENCODE: &str = "opencode";
 /// As [`CODEX`].
 pub const GEMINI: &str = "gemini";
-/// The user of a launcher and its programs. Tests run as root.
+/// User id of a launcher and its programs. The tests themselves run as root.
 pub const LAUNCHER_USER: u32 = 65_532;
-/// The credentials that the programs are given. Only the stand-in is to see them.
+/// API key of the programs. Only the stand-in may receive it.
 pub const KEY: &str = "sk-of-the-stand-in";
 
-/// Interval of checks for changes that cause no notification: a file, the end of a process.
+/// Interval of checks for changes without a notification, such as a new file or the end of a process.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts a launcher in the place of a container. The arguments: the launcher's user and socket, and the directories that it
-/// has, of which the second has `troupe`. Directories around them that its user may not enter are replaced.
+/// A script that starts a launcher in namespaces of its own, like a container. Its arguments are the launcher's user
+/// and socket, and the visible directories; the second one contains `troupe`. A parent directory that the user may not
+/// enter is covered by an empty one.
 const CONTAINER: &str = r#"
 user=$1 socket=$2
 shift 2
@@ -78,18 +79,18 @@ for path in "$@"; do
   mkdir -p "$path"
   mount --rbind "$aside/$number" "$path"
 done
-# The kernel forgets the signal for the death of a parent when the user changes, so the first process stays this one.
+# The kernel clears a process's parent-death signal when its user changes, so this shell stays the first process.
 as_user "$2/troupe" launcher "$socket" &
 wait
 "#;
 
-/// Whether the tests with real programs are to run. Says loudly if they are not.
+/// Returns whether the tests with real programs run. If not, prints that `test` did not run.
 #[must_use]
 pub fn are_wanted(test: &str) -> bool {
     if env::var_os("TROUPE_AGENTS").is_some_and(|value| value == "1") {
         return true;
     }
-    // Not by a macro: the test harness hides the output of macros if the test passes.
+    // Without `eprintln!`: the test harness hides the output of macros if the test passes.
     let _ = writeln!(
         io::stderr(),
         "NOT RUN: {test} needs the real programs; `tests/agents/install`, then TROUPE_AGENTS=1"
@@ -106,7 +107,7 @@ fn program(name: &str) -> PathBuf {
     let tools = env::var_os("TROUPE_TOOLS").map_or_else(
         || {
             let cache = env::var_os("XDG_CACHE_HOME").map_or_else(
-                || PathBuf::from(env::var_os("HOME").expect("there is a home")).join(".cache"),
+                || PathBuf::from(env::var_os("HOME").expect("HOME is set")).join(".cache"),
                 PathBuf::from,
             );
             cache.join("troupe-tools")
@@ -122,17 +123,17 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
-/// The steps as a script, which a prompt may carry.
+/// Returns the steps as a script for the stand-in, to be included in a prompt.
 #[must_use]
 pub fn script(steps: &Value) -> String {
     format!("@@{steps}@@")
 }
 
-/// Waits until there is something.
+/// Waits until `look` returns a value.
 ///
 /// # Panics
 ///
-/// If it takes too long; `what` says what is missing.
+/// If it takes too long; `what` names the expected value.
 pub async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     within(what, async {
         loop {
@@ -159,15 +160,15 @@ pub struct StandIn {
 /// A request that a program made.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Whose protocol it speaks.
+    /// The program, derived from the protocol of the request.
     pub program: &'static str,
     /// The names of all tools that the model was offered.
     pub tools: Vec<String>,
     /// The results of the tool calls of the conversation so far.
     pub results: Vec<String>,
-    /// How many messages the conversation had.
+    /// Number of messages in the conversation.
     pub messages: u64,
-    /// What the stand-in answered.
+    /// The stand-in's answer.
     pub played: String,
     /// The reasoning effort.
     pub effort: String,
@@ -205,12 +206,12 @@ impl StandIn {
     #[must_use]
     pub fn log(&self) -> Vec<Asked> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
-        // A line that is being written is no JSON yet.
+        // A partially written line is not valid JSON.
         let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         lines.filter_map(|line: Value| Asked::read(&line)).collect()
     }
 
-    /// What that program asked so far.
+    /// Returns the requests of a program so far.
     #[must_use]
     pub fn asked_by(&self, program: &str) -> Vec<Asked> {
         self.log()
@@ -244,7 +245,7 @@ impl Asked {
         })
     }
 
-    /// Whether a tool of that name was offered, ours or the program's.
+    /// Returns whether the model was offered a tool of this name, by Troupe or by the program.
     #[must_use]
     pub fn offers(&self, tool: &str) -> bool {
         let own = |name: &str| {
@@ -257,7 +258,7 @@ impl Asked {
 
 // === the pair and its runner ===
 
-/// A pair as a process, over directories of its own and with the stand-in.
+/// A pair as a process, with its own directories and the stand-in.
 #[derive(Debug)]
 pub struct Lab {
     /// The stand-in.
@@ -271,19 +272,19 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// With the runner that `troupe up` has itself. The files lie below that directory, which must not be one for
-    /// temporary files, as Codex keeps nothing in such.
+    /// Starts `troupe up` with its own runner and creates the files below a directory. The directory must not be one
+    /// for temporary files, because Codex stores nothing in such a directory.
     pub async fn with_runner(under: &Path) -> Self {
         Self::start(under, true).await
     }
 
-    /// Without a runner; see [`Lab::runner`].
+    /// Starts `troupe up` without a runner; see [`Lab::runner`].
     pub async fn without_runner(under: &Path) -> Self {
         Self::start(under, false).await
     }
 
     async fn start(under: &Path, has_runner: bool) -> Self {
-        // Short: the paths of sockets end with it.
+        // A short name, because the paths of sockets have a maximum length.
         let files = tempfile::Builder::new().prefix("a").tempdir_in(under).unwrap();
         let directory = fs::canonicalize(files.path()).unwrap();
         for name in ["home", "w/.git", "w/.codex/.agents", "d"] {
@@ -306,17 +307,17 @@ impl Lab {
             up,
             _files: files,
         };
-        // Which program a role gets its model decides.
+        // The role's model selects the program.
         lab.role(CODEX, CODEX, "");
         lab.role(CLAUDE, CLAUDE, "");
         lab
     }
 
-    /// Stops `up` with SIGINT, as a person does, and starts it again with the same data.
+    /// Stops `up` with SIGINT, like Ctrl-C, and starts it again with the same data.
     ///
     /// # Panics
     ///
-    /// If it does not end with success.
+    /// If it does not exit with status 0.
     pub async fn restart(&mut self) {
         signal(&self.up, Signal::INT);
         let ended = within("the end of `up`", self.up.wait()).await.unwrap();
@@ -325,7 +326,7 @@ impl Lab {
         (self.up, self.supervisor) = Self::up(&self.directory, self.has_runner).await;
     }
 
-    /// A `troupe up` that serves, and where its supervisor is.
+    /// Starts `troupe up`, waits until it serves, and returns its process and the supervisor's address.
     async fn up(directory: &Path, has_runner: bool) -> (Child, SocketAddr) {
         let ready = directory.join("ready.json");
         let mut up = command(directory);
@@ -352,19 +353,19 @@ impl Lab {
             up.arg("--no-runner");
         }
         let up = up.spawn().unwrap();
-        let said: Value = until("word that `up` is ready", async || {
+        let said: Value = until("the ready file of `up`", async || {
             serde_json::from_str(&fs::read_to_string(&ready).ok()?).ok()
         })
         .await;
         (up, said["supervisor"].as_str().unwrap().parse().unwrap())
     }
 
-    /// A runner as a process of its own, by that id.
+    /// Starts a separate runner process with this id.
     pub fn runner(&self, id: &str) -> Child {
         self.runner_command(id).spawn().unwrap()
     }
 
-    /// The command of a runner by that id.
+    /// Returns the command of a runner with this id.
     #[must_use]
     pub fn runner_command(&self, id: &str) -> Command {
         let log = File::options()
@@ -385,8 +386,9 @@ impl Lab {
         command
     }
 
-    /// Starts a launcher as a container would: with another user and a process table of its own. It has the programs, the
-    /// workspace and the directories of threads, but not the home of this user. Returns it with its socket.
+    /// Starts a launcher like in a container, with another user and a separate PID namespace, and returns its process
+    /// and its socket. The launcher can access the programs, the workspace and the directories of threads, but not the
+    /// home of this user.
     ///
     /// # Panics
     ///
@@ -399,9 +401,9 @@ impl Lab {
             fs::create_dir_all(&path).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o2770)).unwrap();
         }
-        // The group of this user, which is root, may enter.
+        // The group, which is root's, may enter the directory.
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o750)).unwrap();
-        // The container of a launcher does not have the data directory.
+        // A launcher in a container has no access to the data directory.
         fs::set_permissions(self.directory.join("d"), fs::Permissions::from_mode(0o700)).unwrap();
         for owned in ["w", "w/.git"] {
             chown(self.directory.join(owned), Some(LAUNCHER_USER), None).unwrap();
@@ -436,7 +438,7 @@ impl Lab {
         (launcher, socket)
     }
 
-    /// Writes a role for a program, with more lines of frontmatter.
+    /// Writes a role for a program, with additional lines of frontmatter.
     pub fn role(&self, name: &str, program: &str, more: &str) {
         let model = match program {
             CODEX => "gpt-5.5",
@@ -449,7 +451,8 @@ impl Lab {
         fs::write(path, text).unwrap();
     }
 
-    /// Returns a user's own agent in the project, at work on a prompt. Its only addition is `troupe mcp`.
+    /// Returns the command of an agent program that a user starts in the project with a prompt. Its only MCP server is
+    /// `troupe mcp`.
     ///
     /// # Panics
     ///
@@ -474,7 +477,8 @@ impl Lab {
                 line.args(["--print", prompt, "--allowedTools", "mcp__troupe"])
                     .args(["--mcp-config", &servers.to_string()])
                     .envs([("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_API_KEY", KEY)])
-                    // The stand-in searches for no tools, and asks only once what there are.
+                    // The stand-in does not support tool search, so the program must know all tools before its first
+                    // request.
                     .envs([("ENABLE_TOOL_SEARCH", "false"), ("MCP_CONNECTION_NONBLOCKING", "false")]);
             }
             CODEX => {
@@ -492,13 +496,13 @@ impl Lab {
                     "--skip-git-repo-check",
                     "--dangerously-bypass-approvals-and-sandbox",
                 ])
-                // A model that Codex knows would search for tools, which the stand-in cannot.
+                // For a model that Codex knows, it would use tool search, which the stand-in does not support.
                 .args(["--model", "standin"])
                 .args(settings.iter().flat_map(|setting| ["-c", setting]))
                 .arg(prompt)
                 .env("STANDIN_KEY", KEY);
             }
-            other => panic!("{other} is not tried as a person's own agent"),
+            other => panic!("{other} is not supported as a user's own agent"),
         }
         line.env("HOME", self.directory.join("home"))
             .current_dir(self.project())
@@ -507,8 +511,8 @@ impl Lab {
         line
     }
 
-    /// A line of a person's shell in the project: with the programs, with `troupe` for this pair, and with the stand-in in
-    /// the place of providers.
+    /// Returns a command that runs a line in a user's shell in the project. The shell finds the programs and a `troupe`
+    /// for this pair, and the programs use the stand-in as their provider.
     ///
     /// # Panics
     ///
@@ -537,7 +541,7 @@ impl Lab {
             .env("PATH", env::join_paths(path).unwrap())
             .envs([("ANTHROPIC_BASE_URL", url), ("GOOGLE_GEMINI_BASE_URL", url)])
             .envs(["ANTHROPIC_API_KEY", "GEMINI_API_KEY", "STANDIN_KEY"].map(|name| (name, KEY)))
-            // The stand-in searches for no tools, and asks only once what there are.
+            // The stand-in does not support tool search, so the program must know all tools before its first request.
             .envs([("ENABLE_TOOL_SEARCH", "false"), ("MCP_CONNECTION_NONBLOCKING", "false")])
             .env("GEMINI_MODEL", "gemini-2.5-flash")
             .current_dir(self.project())
@@ -546,25 +550,25 @@ impl Lab {
         command
     }
 
-    /// The directory that a person's programs have for their user's home.
+    /// Returns the home directory of the user's programs.
     #[must_use]
     pub fn home(&self) -> PathBuf {
         self.directory.join("home")
     }
 
-    /// A client of the pair's supervisor, as its operator.
+    /// Returns an operator's client of the pair's supervisor.
     #[must_use]
     pub fn client(&self) -> client::Supervisor {
         client::supervisor(self.supervisor, self.token.as_deref())
     }
 
-    /// The project's directory, where agents work.
+    /// Returns the project's directory, where agents work.
     #[must_use]
     pub fn project(&self) -> PathBuf {
         self.directory.join("w")
     }
 
-    /// A new session over the project.
+    /// Creates a session over the project.
     pub async fn tree(&self, request: CreateSessionRequest) -> Tree {
         let request = CreateSessionRequest {
             cwd: self.project().display().to_string(),
@@ -588,7 +592,7 @@ fn command(directory: &Path) -> Command {
     command
 }
 
-/// The programs, which find the stand-in where their providers are. JSON is YAML.
+/// Returns a `runner.yaml` whose programs use the stand-in as their provider. JSON is valid YAML.
 fn runner_yaml(url: &str) -> Value {
     let url = url.trim_end_matches('/');
     json!({"programs": [
@@ -618,7 +622,7 @@ fn runner_yaml(url: &str) -> Value {
             "profile": "opencode",
             "models": ["standin/*"],
             "command": program(OPENCODE),
-            // A turn needs no registry of packages.
+            // A turn must not need the package registry, so this address does not respond.
             "environment": {"npm_config_registry": "http://127.0.0.1:9"},
             "settings": {
                 "enabled_providers": ["standin"],
@@ -643,17 +647,17 @@ fn runner_yaml(url: &str) -> Value {
 
 // === agents ===
 
-/// Spawns an agent of that role below the root, with a task for its model.
+/// Spawns an agent with this role below the root. The task contains the steps for the stand-in.
 pub async fn spawn(tree: &Tree, role: &str, steps: &Value) -> String {
     tree.spawn_for(role, &format!("Do it. {}", script(steps))).await.id
 }
 
-/// Gives an agent a next turn.
+/// Sends an agent input for its next turn, with steps for the stand-in.
 pub async fn send(tree: &Tree, thread: &str, steps: &Value) {
     tree.send(thread, &format!("And now: {}", script(steps))).await;
 }
 
-/// Waits until the agent is settled, and answers it.
+/// Waits until the agent is settled and returns its thread.
 pub async fn settled(tree: &Tree, thread: &str) -> Thread {
     let request = WaitAgentsRequest {
         thread_ids: vec![thread.to_owned()],
@@ -665,7 +669,7 @@ pub async fn settled(tree: &Tree, thread: &str) -> Thread {
     tree.thread(thread).await
 }
 
-/// What an agent said last, or why it failed.
+/// Returns the last message of an agent or the text of its error.
 #[must_use]
 pub fn message(thread: &Thread) -> &str {
     thread.status.as_ref().map_or("", |status| status.message.as_str())
@@ -673,13 +677,13 @@ pub fn message(thread: &Thread) -> &str {
 
 // === processes ===
 
-/// The command lines of the processes that run for a thread: its program, and what that started.
+/// Returns the command lines of a thread's processes: its program and the processes that the program started.
 #[must_use]
 pub fn processes(thread: &str) -> Vec<String> {
     let wanted = format!("TROUPE_THREAD_ID={thread}");
     let mut found = Vec::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
-        // A process may end while it is looked at.
+        // A process may end in the meantime.
         let Ok(environment) = fs::read(process.path().join("environ")) else {
             continue;
         };
@@ -695,14 +699,14 @@ pub fn processes(thread: &str) -> Vec<String> {
     found
 }
 
-/// Waits until a thread runs `tail -f /dev/null` as a process: what the tests have a shell run that is to last.
-pub async fn lasting_command(thread: &str) {
-    until("a command", async || runs_a_lasting_command(thread).then_some(())).await;
+/// Waits until a thread runs `tail -f`, which tests use as a command that does not end.
+pub async fn wait_for_tail(thread: &str) {
+    until("a command", async || runs_tail(thread).then_some(())).await;
 }
 
-/// Whether the thread has such a process.
+/// Returns whether the thread runs `tail -f`.
 #[must_use]
-pub fn runs_a_lasting_command(thread: &str) -> bool {
+pub fn runs_tail(thread: &str) -> bool {
     let is_it = |line: &String| {
         line.split_once(' ')
             .is_some_and(|(_, line)| line.starts_with("tail -f"))
@@ -711,7 +715,7 @@ pub fn runs_a_lasting_command(thread: &str) -> bool {
 }
 
 /// Waits until no process of the threads is left.
-pub async fn no_process_is_left(threads: &[&str]) {
+pub async fn wait_for_process_end(threads: &[&str]) {
     until("the end of every process", async || {
         threads.iter().all(|thread| processes(thread).is_empty()).then_some(())
     })

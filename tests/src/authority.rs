@@ -24,7 +24,7 @@ impl Authority {
         self.issue(directory, name, SanType::IpAddress([127, 0, 0, 1].into()))
     }
 
-    /// Writes the certificate and the key of a client with this URI as its name.
+    /// Writes the certificate and the key of a client with this URI as its subject alternative name.
     pub fn client(&self, directory: &Path, name: &str, uri: &str) -> (PathBuf, PathBuf) {
         let uri = Ia5String::try_from(uri).unwrap();
         self.issue(directory, name, SanType::URI(uri))

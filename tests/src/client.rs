@@ -19,7 +19,7 @@ use troupe_proto::{
 /// Flow control window of a client that reads slowly, in bytes.
 const NARROW: u32 = 65_535;
 /// Flow control window of a client that never reads, in bytes.
-const NO_ROOM: u32 = 0;
+const ZERO: u32 = 0;
 
 type Identified = InterceptedService<Channel, Bearer>;
 /// A client of the agent service.
@@ -75,7 +75,7 @@ pub fn narrow_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
 /// Returns a client of the supervisor whose streams have no space for any message.
 #[must_use]
 pub fn deaf_supervisor(at: SocketAddr, token: Option<&str>) -> Supervisor {
-    let channel = endpoint(at).initial_stream_window_size(NO_ROOM).connect_lazy();
+    let channel = endpoint(at).initial_stream_window_size(ZERO).connect_lazy();
     supervisor_over(channel, token)
 }
 

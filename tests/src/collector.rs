@@ -27,7 +27,7 @@ use crate::within;
 
 /// A message to the collector.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum Export {
     /// Spans.
     Spans(ExportTraceServiceRequest),
     /// Metrics.
@@ -39,9 +39,9 @@ pub enum Told {
 pub struct Collector {
     /// Address of the listener.
     pub address: SocketAddr,
-    told: mpsc::Receiver<Told>,
+    exports: mpsc::Receiver<Export>,
     /// All messages so far.
-    pub seen: Vec<Told>,
+    pub seen: Vec<Export>,
 }
 
 impl Collector {
@@ -49,25 +49,25 @@ impl Collector {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (sender, told) = mpsc::channel(64);
+        let (sender, exports) = mpsc::channel(64);
         let serving = Server::builder()
-            .add_service(TraceServiceServer::new(Ear(sender.clone())))
-            .add_service(MetricsServiceServer::new(Ear(sender)));
+            .add_service(TraceServiceServer::new(Forwarder(sender.clone())))
+            .add_service(MetricsServiceServer::new(Forwarder(sender)));
         tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         Self {
             address,
-            told,
+            exports,
             seen: Vec::new(),
         }
     }
 
     /// Makes a program export to this collector, with a short interval.
-    pub fn hears<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        self.hears_at(command, &format!("http://{}", self.address))
+    pub fn export_from<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        self.export_through(command, &format!("http://{}", self.address))
     }
 
     /// Makes a program export to this collector through another URL.
-    pub fn hears_at<'c>(&self, command: &'c mut Command, url: &str) -> &'c mut Command {
+    pub fn export_through<'c>(&self, command: &'c mut Command, url: &str) -> &'c mut Command {
         command
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", url)
             .env("OTEL_BSP_SCHEDULE_DELAY", "50")
@@ -85,8 +85,8 @@ impl Collector {
                 if let Some(found) = find(self) {
                     return found;
                 }
-                let told = self.told.recv().await.unwrap();
-                self.seen.push(told);
+                let export = self.exports.recv().await.unwrap();
+                self.seen.push(export);
             }
         };
         within(what, heard).await
@@ -96,8 +96,8 @@ impl Collector {
     #[must_use]
     pub fn spans(&self) -> Vec<(String, Span)> {
         let mut spans = Vec::new();
-        for told in &self.seen {
-            let Told::Spans(request) = told else { continue };
+        for export in &self.seen {
+            let Export::Spans(request) = export else { continue };
             for resource in &request.resource_spans {
                 let name = attributes(resource.resource.as_ref())["service.name"].clone();
                 let inner = resource.scope_spans.iter().flat_map(|scope| &scope.spans);
@@ -111,13 +111,13 @@ impl Collector {
     #[must_use]
     pub fn processes(&self) -> [Vec<BTreeMap<String, String>>; 2] {
         let mut processes = [Vec::new(), Vec::new()];
-        for told in &self.seen {
-            match told {
-                Told::Spans(request) => {
+        for export in &self.seen {
+            match export {
+                Export::Spans(request) => {
                     let resources = request.resource_spans.iter();
                     processes[0].extend(resources.map(|spans| attributes(spans.resource.as_ref())));
                 }
-                Told::Metrics(request) => {
+                Export::Metrics(request) => {
                     let resources = request.resource_metrics.iter();
                     processes[1].extend(resources.map(|metrics| attributes(metrics.resource.as_ref())));
                 }
@@ -129,9 +129,9 @@ impl Collector {
     /// Returns the names of all metrics.
     #[must_use]
     pub fn metrics(&self) -> Vec<String> {
-        let requests = self.seen.iter().filter_map(|told| match told {
-            Told::Metrics(request) => Some(request),
-            Told::Spans(_) => None,
+        let requests = self.seen.iter().filter_map(|export| match export {
+            Export::Metrics(request) => Some(request),
+            Export::Spans(_) => None,
         });
         let scopes = requests
             .flat_map(|request| &request.resource_metrics)
@@ -156,26 +156,26 @@ fn attributes(resource: Option<&Resource>) -> BTreeMap<String, String> {
 
 /// Forwards the received messages.
 #[derive(Debug)]
-struct Ear(mpsc::Sender<Told>);
+struct Forwarder(mpsc::Sender<Export>);
 
 #[tonic::async_trait]
-impl TraceService for Ear {
+impl TraceService for Forwarder {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let _ = self.0.send(Told::Spans(request.into_inner())).await;
+        let _ = self.0.send(Export::Spans(request.into_inner())).await;
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
 
 #[tonic::async_trait]
-impl MetricsService for Ear {
+impl MetricsService for Forwarder {
     async fn export(
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        let _ = self.0.send(Told::Metrics(request.into_inner())).await;
+        let _ = self.0.send(Export::Metrics(request.into_inner())).await;
         Ok(Response::new(ExportMetricsServiceResponse::default()))
     }
 }

@@ -65,7 +65,7 @@ pub fn statuses(events: &[Event]) -> BTreeMap<String, StatusKind> {
         let kind = event.kind.as_ref().unwrap();
         let from = statuses.get(&event.thread_id).copied();
         if let Some((is_legal, to)) = step(from, kind) {
-            assert!(is_legal, "no thread comes from {from:?} to {to:?}: {event:?}");
+            assert!(is_legal, "illegal transition from {from:?} to {to:?}: {event:?}");
             statuses.insert(event.thread_id.clone(), to);
         }
     }

@@ -50,7 +50,7 @@ pub const UNKNOWN: &str = "01a1fc89-0902-7629-98ed-9dce17881f00";
 ///
 /// If the call is rejected, or takes longer than [`MAX_WAIT`]; `what` names the expected response.
 pub async fn accepted<T>(what: &str, call: impl Future<Output = Result<Response<T>, Status>>) -> T {
-    // On the heap: calls are large, and so would be the futures of the tests.
+    // On the heap, because calls are large and would make the futures of the tests large.
     Box::pin(within(what, call)).await.unwrap().into_inner()
 }
 
@@ -66,7 +66,7 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
     }
 }
 
-/// Waits until a condition holds, and checks it all the time.
+/// Waits until a condition holds. Checks it in a loop.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
-//! Several supervisors behind one address, instead of one supervisor: every test of a [`crate::pair::Pair`] can run
-//! against them.
+//! Several supervisors behind one address. Every test of a [`crate::pair::Pair`] can run against them instead of one
+//! supervisor.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,8 @@ use troupe_proto::supervisor::v1::ListMembersRequest;
 
 use crate::{client, postgres_server::Database};
 
-/// The variable with the number of supervisors of a pair. By default a pair has one, whose log is in its data directory.
+/// Environment variable with the number of supervisors of a pair. By default a pair has one supervisor, whose log is in
+/// its data directory.
 const MEMBERS: &str = "TROUPE_TEST_MEMBERS";
 
 /// Returns the number of supervisors.
@@ -29,7 +30,7 @@ pub(crate) fn database() -> (Database, PostgresOptions) {
     (database, options)
 }
 
-/// Waits until each supervisor knows all others: a runner that attaches before has to attach again.
+/// Waits until each supervisor knows all others. A runner that attaches earlier would have to attach again.
 pub(crate) async fn know_each_other(addresses: &[SocketAddr], token: &str) {
     for address in addresses {
         let mut client = client::supervisor(*address, Some(token));

@@ -9,7 +9,7 @@ use std::{
 /// Environment variable that makes the tests write pages instead of only comparing them.
 pub const WRITE: &str = "TROUPE_WRITE_DOCS";
 
-/// The top of the repository.
+/// Returns the root directory of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -34,7 +34,7 @@ pub fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether pages are to be written.
+/// Returns whether pages are written.
 #[must_use]
 pub fn is_written_now() -> bool {
     env::var_os(WRITE).is_some()
@@ -56,7 +56,7 @@ pub fn check(page: &str, expected: &str) {
     );
 }
 
-/// Whether the text of a file has a test of that name: a function with the attribute of one.
+/// Returns whether the text of a file contains a test with this name: a function with a test attribute.
 #[must_use]
 pub fn has_test(text: &str, name: &str) -> bool {
     let function = format!("fn {name}(");

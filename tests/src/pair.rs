@@ -1,5 +1,5 @@
-//! Registry and supervisor in this process: real servers on free ports, over a home, a project and a data directory of
-//! their own. No runner is attached; see [`crate::runner`]. `TROUPE_TEST_MEMBERS=3` starts three supervisors behind one
+//! Registry and supervisor in this process: real servers on free ports, with their own home, project and data
+//! directory. No runner is attached; see [`crate::runner`]. `TROUPE_TEST_MEMBERS=3` starts three supervisors behind one
 //! address instead.
 
 use std::{
@@ -60,7 +60,7 @@ pub struct Pair {
 struct Supervisors {
     running: Vec<Running>,
     services: Vec<Supervisor>,
-    /// In front of several.
+    /// The balancer in front of several supervisors.
     balancer: Option<Balancer>,
 }
 
@@ -149,8 +149,8 @@ impl Pair {
         self.supervisors.services.iter().map(Supervisor::loaded_sessions).sum()
     }
 
-    /// Waits until the supervisor has passivated all sessions except that number.
-    pub async fn at_rest_but(&self, loaded: usize) {
+    /// Waits until the supervisor has passivated all but `loaded` sessions.
+    pub async fn wait_until_loaded(&self, loaded: usize) {
         within("rest", async {
             while self.loaded_sessions() != loaded {
                 yield_now().await;

@@ -124,7 +124,7 @@ pub fn service(home: &Home, name: &str) -> (Command, Ready) {
     let (variable, package) = match name {
         "registry" => ("TROUPE_REGISTRY_BIN", "registry-svc"),
         "supervisor" => ("TROUPE_SUPERVISOR_BIN", "supervisor-svc"),
-        other => panic!("{other} is no service"),
+        other => panic!("{other} is not a service"),
     };
     let file = home.path().join(format!("{name}.json"));
     let mut command = Command::new(find(variable, package, package));
@@ -240,7 +240,9 @@ impl Up {
             .spawn()
             .unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = within("word that `up` is ready", output.next_line()).await.unwrap();
+        let line = within("the report that `up` is ready", output.next_line())
+            .await
+            .unwrap();
         let Some(line) = line else {
             panic!("`up` ended: {}", fs::read_to_string(log).unwrap());
         };
@@ -302,7 +304,8 @@ pub fn signal(process: &Child, signal: Signal) {
     kill_process(id_of(process), signal).unwrap();
 }
 
-/// Stops all threads of a process. They run on for a while after the signal, on a busy machine for longer.
+/// Stops all threads of a process and waits until they have stopped. After the signal, they continue for a while on a
+/// busy machine.
 ///
 /// # Panics
 ///

@@ -9,29 +9,29 @@ use jsonwebtoken::{
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 
-/// A provider's key, and its id.
+/// A provider's signing key and its id.
 pub struct Key {
     id: &'static str,
     key: EncodingKey,
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a key.
     ///
     /// # Panics
     ///
-    /// If none can be made.
+    /// If no key can be generated.
     #[must_use]
     pub fn new(id: &'static str) -> Self {
         let key = EncodingKey::from_ec_der(&KeyPair::generate().unwrap().serialize_der());
         Self { id, key }
     }
 
-    /// The keys of the provider as it publishes them: this one.
+    /// Returns the JWK set that the provider publishes. It contains only this key.
     ///
     /// # Panics
     ///
-    /// If it cannot be written.
+    /// If the key cannot be encoded.
     #[must_use]
     pub fn published(&self) -> String {
         let mut jwk = Jwk::from_encoding_key(&self.key, Algorithm::ES256).unwrap();
@@ -39,17 +39,17 @@ impl Key {
         serde_json::to_string(&JwkSet { keys: vec![jwk] }).unwrap()
     }
 
-    /// A token of `ann`, who has that role.
+    /// Returns a signed token of the user `ann` with this role.
     #[must_use]
     pub fn token(&self, role: &str) -> String {
         self.signed("ann", json!({"troupe_role": role}))
     }
 
-    /// A token of that subject with these claims besides.
+    /// Returns a signed token of this subject with additional claims.
     ///
     /// # Panics
     ///
-    /// If it cannot be signed.
+    /// If the token cannot be signed.
     #[must_use]
     pub fn signed(&self, subject: &str, mut claims: Value) -> String {
         let header = Header {

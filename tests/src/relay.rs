@@ -68,14 +68,14 @@ impl Relay {
         drop(self.replace_carrier().await);
     }
 
-    /// Cuts all connections and answers the first call of the next connection with GOAWAY, as a departing server does for
-    /// a call that it has not processed.
+    /// Cuts all connections and answers the first call of the next connection with GOAWAY, as a departing server does
+    /// for a call that it has not processed.
     pub async fn leave(&mut self) {
         self.way.leaves.store(true, Ordering::Relaxed);
         self.cut().await;
     }
 
-    /// Returns whether a call has met a departing server since [`Relay::leave`].
+    /// Returns whether a call has received GOAWAY since [`Relay::leave`].
     #[must_use]
     pub fn has_left(&self) -> bool {
         !self.way.leaves.load(Ordering::Relaxed)
@@ -143,7 +143,7 @@ async fn connect(mut near: TcpStream, server: SocketAddr) {
     let _ = copy_bidirectional(&mut near, &mut far).await;
 }
 
-/// Answers the first call with GOAWAY: no call has been worked on, and there is no error (RFC 9113, 6.8).
+/// Answers the first call with a GOAWAY that reports no processed call and no error (RFC 9113, 6.8).
 async fn turn_away(mut near: TcpStream) {
     const PREFACE_BYTES: usize = 24;
     const HEADERS: u8 = 1;
@@ -165,7 +165,7 @@ async fn turn_away(mut near: TcpStream) {
         }
     }
     near.write_all(&GOAWAY).await.unwrap();
-    // Reads until the client has closed the connection. Otherwise bytes that it still sends would cause a reset before
-    // it has read this.
+    // Reads until the client has closed the connection. Otherwise, further bytes from the client would cause a reset
+    // before it has read the GOAWAY.
     while near.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
 }

@@ -7,11 +7,11 @@ use std::{ops::RangeInclusive, time::Duration};
 pub struct Rng(u64);
 
 impl Rng {
-    /// Returns the dice of one participant in the simulation of that seed. Each participant has separate rng.
+    /// Returns the generator of one participant in the simulation of a seed. Each participant has its own generator.
     #[must_use]
-    pub fn new(seed: u64, whose: &str) -> Self {
+    pub fn new(seed: u64, participant: &str) -> Self {
         let mut rng = Self(seed);
-        for byte in whose.bytes() {
+        for byte in participant.bytes() {
             rng.0 = rng.number() ^ u64::from(byte);
         }
         rng

@@ -99,7 +99,7 @@ impl Runner {
     pub async fn greet_by(mut client: Runners, hello: RunnerHello) -> Self {
         let id = hello.runner_id.clone();
         let (outgoing, stream) = mpsc::channel(OUTGOING);
-        // Sent before the call, because the response comes after the hello was read.
+        // Sent before the call, because the server responds only after it has read the hello.
         outgoing.send(request(ToSupervisor::Hello(hello))).await.unwrap();
         let attached = within("an answer to hello", client.attach(ReceiverStream::new(stream))).await;
         let mut incoming = attached.unwrap().into_inner();
@@ -171,7 +171,7 @@ impl Runner {
     }
 
     /// Sends a message of an unknown kind.
-    pub async fn say_something_new(&self) {
+    pub async fn send_unknown_message(&self) {
         self.outgoing.send(AttachRequest { message: None }).await.unwrap();
     }
 
@@ -356,7 +356,7 @@ impl Runner {
         self.end(attempt, TurnOutcome::Completed, message).await;
     }
 
-    /// Reports that an attempt's turn completed, and what the attempt has used by then.
+    /// Reports that an attempt's turn completed, with the usage of the attempt so far.
     pub async fn complete_having_used(&mut self, attempt: &Attempt, usage: Usage) {
         let report = TurnEndedReport {
             turn: attempt.turn,

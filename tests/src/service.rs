@@ -97,9 +97,13 @@ impl Ground {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let address = within("word that the supervisor serves", async {
+        let address = within("the report that the supervisor serves", async {
             loop {
-                let line = log.next_line().await.unwrap().expect("it serves before it ends");
+                let line = log
+                    .next_line()
+                    .await
+                    .unwrap()
+                    .expect("the supervisor serves before it ends");
                 show(&line);
                 if let Some(address) = serving_at(&line) {
                     return address;

@@ -257,7 +257,7 @@ impl Tree {
         self.close_where(thread, |close| close.wait = true).await
     }
 
-    /// Closes a thread, whose program the runner stops.
+    /// Closes a thread. The runner stops its program.
     pub async fn close_with(&self, runner: &mut Runner, attempt: &Attempt) {
         tokio::join!(self.close(&attempt.thread), runner.stop_as_asked(attempt));
     }
@@ -413,7 +413,7 @@ impl Tree {
         answer.approval.unwrap()
     }
 
-    /// Returns the tools that a thread is offered. An empty id is the root or the client's own thread.
+    /// Returns the tools that are offered to a thread. An empty id is the root or the client's own thread.
     pub async fn tools(&self, thread: &str) -> Vec<ToolDescription> {
         let request = DescribeToolsRequest {
             session_id: self.session.clone(),
@@ -465,7 +465,7 @@ impl Tree {
     }
 
     /// Returns the names of a thread's events, in order.
-    pub async fn lived(&self, thread: &str) -> Vec<String> {
+    pub async fn event_names(&self, thread: &str) -> Vec<String> {
         names(&about(&self.log().await, thread))
     }
 

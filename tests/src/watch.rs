@@ -41,16 +41,16 @@ impl Watch {
     /// # Panics
     ///
     /// If the stream violates this.
-    pub async fn position_at_its_end(mut self) -> u64 {
+    pub async fn position_at_drain(mut self) -> u64 {
         let mut position = self.position();
         let mut is_told = false;
         loop {
             let message = match self.next().await {
-                Ok(message) => message.expect("no watch ends by itself here"),
+                Ok(message) => message.expect("the stream ends with an error"),
                 Err(status) => {
                     let text = "watch again from the last sequence";
                     refused::<()>(Err(status), Code::Unavailable, Reason::Draining, text);
-                    assert!(is_told, "a watch at {position} was not told where it was");
+                    assert!(is_told, "a watch at {position} did not receive its position");
                     return position;
                 }
             };
@@ -79,7 +79,10 @@ impl Watch {
         if let Some(message) = &next
             && message.sequence > 0
         {
-            assert!(message.sequence >= self.position, "a watch goes back: {message:?}");
+            assert!(
+                message.sequence >= self.position,
+                "the sequence of a watch decreases: {message:?}"
+            );
             self.position = message.sequence;
         }
         Ok(next)
@@ -100,18 +103,18 @@ impl Watch {
         }
     }
 
-    /// Returns the threads of the snapshot at the begin of the stream, and its sequence.
+    /// Returns the sequence and the threads of the snapshot at the beginning of the stream.
     pub async fn snapshot(&mut self) -> (u64, Vec<Thread>) {
         let whole = self.whole_snapshot().await;
         (self.position, whole.threads)
     }
 
-    /// Returns all parts of the snapshot at the begin of the stream as one.
+    /// Returns all parts of the snapshot at the beginning of the stream as one snapshot.
     pub async fn whole_snapshot(&mut self) -> Snapshot {
         let mut whole = Snapshot::default();
         loop {
             let Message::Snapshot(part) = self.message().await else {
-                panic!("a part of the snapshot comes first")
+                panic!("expected a part of the snapshot")
             };
             whole.session = whole.session.or(part.session);
             whole.threads.extend(part.threads);

@@ -21,7 +21,7 @@ def main():
     if options.dump:
         os.makedirs(options.dump, exist_ok=True)
     if options.ready_file:
-        # Under its final name only when complete, because tests wait for it.
+        # The file gets its final name only when it is complete, because tests wait for it.
         partial = f"{options.ready_file}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             file.write(server.url + "\n")

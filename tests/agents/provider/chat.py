@@ -1,4 +1,4 @@
-"""OpenAI chat completions (`/v1/chat/completions`), which opencode and most others speak."""
+"""OpenAI chat completions (`/v1/chat/completions`), the protocol of opencode and most other programs."""
 
 from reply import Request, arguments, flat, identifier, pieces, sse, usage
 from responses import failure  # noqa: F401  the errors of both OpenAI protocols look alike

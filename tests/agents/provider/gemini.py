@@ -1,4 +1,4 @@
-"""Gemini (`/v1beta/models/MODEL:generateContent` and `:streamGenerateContent`), which gemini speaks."""
+"""Gemini (`/v1beta/models/MODEL:generateContent` and `:streamGenerateContent`), the protocol of gemini."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Anthropic messages (`/v1/messages`), which claude speaks."""
+"""Anthropic messages (`/v1/messages`), the protocol of claude."""
 
 import json
 
@@ -18,7 +18,7 @@ def read(body, _path):
         content = message.get("content")
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
-        # A message of the role system inside the conversation is what a user has said during a turn.
+        # A message of the role system inside the conversation contains input of the user during a turn.
         side = "assistant" if message.get("role") == "assistant" else "user"
         for part in content or []:
             kind = part.get("type")

@@ -1,4 +1,4 @@
-"""What the protocols have in common: a request as it is understood, and numbers and texts of a reply."""
+"""The common parts of the protocols: a parsed request, and numbers and texts of a reply."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass
 class Request:
-    """What a program has asked for, whatever the protocol."""
+    """A request of a program, independent of the protocol."""
 
     protocol: str
     model: str = ""
@@ -26,13 +26,13 @@ def identifier(prefix):
 
 
 def usage(step):
-    """Tokens in, of those from a cache, out, and of those for reasoning. They follow from the step alone."""
+    """Returns the numbers of input, cached, output and reasoning tokens. They depend only on the step."""
     numbers = {"input": 1000 + 100 * max(step.number, 0), "cached": 500, "output": 20, "reasoning": 5}
     return {**numbers, **step.usage}
 
 
 def pieces(text, size=16):
-    """A text as it comes in a stream."""
+    """Returns the pieces of a text in a stream."""
     return [text[start : start + size] for start in range(0, len(text), size)] or [""]
 
 
@@ -41,7 +41,7 @@ def arguments(call):
 
 
 def flat(content):
-    """The text of a content that is a string, a list of parts, or a part."""
+    """Returns the text of a content that is a string, a list of parts, or a part."""
     if content is None:
         return ""
     if isinstance(content, str):

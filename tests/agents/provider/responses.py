@@ -1,4 +1,4 @@
-"""OpenAI Responses (`/v1/responses`), which codex speaks."""
+"""OpenAI Responses (`/v1/responses`), the protocol of codex."""
 
 import re
 
@@ -6,7 +6,7 @@ from reply import Request, arguments, flat, identifier, pieces, sse, usage
 from script import Item, Tool
 
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_search_output")
-# How a tool that runs programs describes what they may call.
+# The form in which a tool that runs programs describes the functions that they may call.
 _DECLARATION = re.compile(r"declare const tools: \{ (\w+)\(")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call")
 

@@ -1,7 +1,7 @@
-"""The script in a prompt: where it is found, which step is due, and what the step says.
+"""The script in a prompt: finds the script, selects the current step, and interprets it.
 
 A script is a JSON array between `@@` and `@@`, or its base64 between `@@b64:` and `@@`. One element is one model response.
-Nothing is remembered between requests: the step that is due follows from the conversation that the request carries.
+Nothing is stored between requests: the conversation in the request determines the current step.
 """
 
 import base64
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 _START = re.compile(r"@@(?=\[)|@@b64:([A-Za-z0-9+/=_\-\s]+)@@")
 _DECODER = json.JSONDecoder()
 
-# What a step may name besides `tool`, `tools` and `text`.
+# The members that a step may have besides `tool`, `tools` and `text`.
 _MODIFIERS = {"args", "namespace", "think", "delay", "error", "code", "message", "cut", "usage", "shell", "garbage"}
 
-# The tool with which a program runs a shell command, and what it calls the command line. The first of them is taken where
-# none is offered, so that a script can try what a policy has taken away.
+# The tools with which programs run a shell command, and their parameter for the command line. The first one is used if none
+# is offered, so that a script can try a tool that a policy has removed.
 _COMMAND = {"description": "a scripted command"}
 _SHELLS = {
     "responses": {"exec_command": lambda command: {"cmd": command}, "shell": lambda command: {"command": ["sh", "-c", command]}},
@@ -41,12 +41,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as the program offers it to the model."""
+    """A tool that the program offers to the model."""
 
     name: str
     namespace: str = ""
     freeform: bool = False
-    # The tools for the programs of a code-mode model, whose one tool runs JavaScript.
+    # The tools for the programs of a code-mode model, whose only tool runs JavaScript.
     nested: tuple = ()
 
     @property
@@ -57,7 +57,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call as the model makes it. `args` is an object, or a string for a freeform tool."""
+    """A tool call of the model. `args` is an object, or a string for a freeform tool."""
 
     name: str
     args: object
@@ -82,7 +82,7 @@ class Step:
 
     @property
     def played(self):
-        """What the log calls the step."""
+        """Returns the name of the step in the log."""
         if self.error:
             return f"error {self.error}"
         if self.garbage:
@@ -93,11 +93,11 @@ class Step:
 
 
 class BadScript(ValueError):
-    """A script that is there and makes no sense. The provider answers it with 418, so that no test takes it for a reply."""
+    """An invalid script. The provider responds with status 418, so that no test mistakes the response for a reply."""
 
 
 def find(text):
-    """The last script of a text and the text without its scripts, or (None, text)."""
+    """Returns the last script of a text and the text without its scripts, or (None, text)."""
     script, rest, position = None, [], 0
     while match := _START.search(text, position):
         found, end = _read(text, match)
@@ -125,7 +125,7 @@ def _read(text, match):
         try:
             found, end = _DECODER.raw_decode(text, match.end())
         except ValueError as error:
-            # A script that a program has quoted or cut (as a summary does) is no script.
+            # A script that a program has quoted or cut, as in a summary, does not count as a script.
             if text.find("]@@", match.end()) < 0:
                 return None, match.end()
             raise BadScript(f"not a JSON array: {error}") from error
@@ -138,12 +138,12 @@ def _read(text, match):
 
 
 def encode(script):
-    """A script in the spelling that survives any quoting."""
+    """Returns a script in base64, which survives any quoting."""
     return "@@b64:" + base64.b64encode(json.dumps(script).encode()).decode() + "@@"
 
 
 def due(request):
-    """The prompt (without its script) and the step that is due in a conversation."""
+    """Returns the prompt without its script, and the current step of a conversation."""
     items, tools = request.items, request.tools
     script, prompt, since = None, "", []
     for index in range(len(items) - 1, -1, -1):
@@ -167,7 +167,7 @@ def due(request):
 
 
 def _position(script, since):
-    """The number of played steps: tools by their results, texts by the messages of the assistant."""
+    """Returns the number of completed steps, counted by tool results and by messages of the assistant."""
     number, results = 0, 0
     for item in since:
         if number >= len(script):
@@ -221,7 +221,7 @@ def _call(element, request):
 
 
 def _offered(name, args, namespace, tools):
-    """The call under the name that the program has given the tool, or as it is written if it offers no such tool."""
+    """Returns the call with the program's name of the tool, or unchanged if the program does not offer such a tool."""
     if namespace:
         return Call(name, args, namespace)
     for tool in tools:
@@ -237,12 +237,12 @@ def _offered(name, args, namespace, tools):
 
 
 def _own(name):
-    """What the programs make of the name of a tool of ours."""
+    """Returns the names that the programs use for a tool of Troupe."""
     return [f"{prefix}{name}" for prefix in ("mcp__troupe__", "mcp_troupe_", "troupe__", "troupe_")]
 
 
 def _in_code_mode(name, tools):
-    """The tool that runs programs, and the name that a tool has in them."""
+    """Returns the tool that runs programs, and the name of a tool in these programs."""
     for tool in tools:
         for nested in tool.nested:
             if nested == name or nested in _own(name):

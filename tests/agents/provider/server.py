@@ -1,4 +1,4 @@
-"""The HTTP side: which protocol a request speaks, and how a step is played."""
+"""The HTTP server: selects the protocol of a request and executes a step."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ import messages
 import responses
 from script import BadScript, due
 
-# By the end of the path, so that any base URL will do.
+# Selected by the end of the path, so that any base URL works.
 _PROTOCOLS = (
     ("/responses", responses),
     ("/chat/completions", chat),
@@ -26,7 +26,7 @@ _PROTOCOLS = (
 
 
 class Log:
-    """One JSON line for each request."""
+    """A log with one JSON line for each request."""
 
     def __init__(self, path):
         self._file = open(path, "a", encoding="utf-8") if path else None

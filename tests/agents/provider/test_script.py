@@ -1,4 +1,4 @@
-"""Where a script is found, and which of its steps is due."""
+"""Tests of finding a script and of selecting its current step."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-"""The four protocols over HTTP, as a program meets them."""
+"""Tests of the four protocols over HTTP, from the view of a program."""
 
 import http.client
 import json

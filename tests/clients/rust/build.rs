@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// The directory that the paths of the protos begin at.
+/// The directory to which the paths of the protos are relative.
 const PROTOS: &str = "../../../proto";
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,5 +1,5 @@
-//! An operator's calls while hostile clients hold as many calls and connections as they can, and a project's calls while
-//! another project's templates are alias bombs.
+//! An operator's calls while hostile clients hold as many calls and connections as possible, and calls for a project
+//! while another project's templates are alias bombs.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ use crate::{
 
 /// A method that each thread may call for itself.
 const METHOD: &str = "/troupe.supervisor.v1.AgentSupervisorService/GetThread";
-/// Time after which a refused call or a closed connection is tried again.
+/// Delay before a rejected call is repeated or a closed connection is opened again.
 const REPEAT: Duration = Duration::from_secs(1);
 /// Connections of each hostile thread.
 const CONNECTIONS: usize = 3;
@@ -47,20 +47,20 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Attacks",
         how: format!(
-            "The services have their usual limits. An operator calls GetSession {} times, one call after the other, then \
-             closes a thread over a new connection. At the same time, either two threads open {} calls each and repeat refused \
-             calls each second (half are waits of 30 minutes, half never send their message), or {} connections without \
-             a token answer pings and are opened again when they are closed. For the last figures a client lists the \
-             agents of a project whose neighbour has {} templates that are alias bombs, which change before each call of \
-             the neighbour. The writes alone take one processor, so the slowest calls are compared with calls next to \
-             the same writes in a directory that the registry does not read.",
+            "The services have their default limits. An operator calls GetSession {} times, one call after the other, \
+             and then closes a thread over a new connection. At the same time, either two threads open {} calls each \
+             and repeat rejected calls each second (half are waits of 30 minutes, half never send their message), or \
+             {} connections without a token answer pings and are opened again when they are closed. For the last \
+             figures a client lists the agents of a project whose neighbour has {} templates that are alias bombs, \
+             which change before each call of the neighbour. The writes alone take one processor, so the slowest \
+             calls are compared with calls next to the same writes in a directory that the registry does not read.",
             plan.calls, plan.hostile_calls, plan.strangers, plan.bombs,
         ),
         figures,
     }
 }
 
-/// Attack 1: two threads with thousands of open calls each.
+/// Measures attack 1: two threads with thousands of open calls each.
 async fn calls_of_threads(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::guarded_supervisor(registry.address).await;
@@ -87,7 +87,7 @@ async fn calls_of_threads(plan: Plan) -> Vec<Figure> {
     under_attack
 }
 
-/// Attack 2: connections that never say who they are.
+/// Measures attack 2: connections that never send a token.
 async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::guarded_supervisor(registry.address).await;
@@ -98,7 +98,7 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
         attack.spawn(async move {
             loop {
                 let open = client::endpoint(at).connect().await;
-                // The client answers pings in the background. A closed connection is not ready any more.
+                // The client answers pings in the background. A closed connection is no longer ready.
                 if let Ok(channel) = open {
                     let mut grpc = Grpc::new(channel);
                     while grpc.ready().await.is_ok() {
@@ -115,7 +115,7 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     under_attack
 }
 
-/// A project's calls next to one with expensive templates, against the same calls without it.
+/// Measures calls for a project next to a project with expensive templates, and the same calls without it.
 async fn alias_bombs(plan: Plan) -> [Figure; 3] {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = fs::canonicalize(directory.path()).unwrap();
@@ -241,7 +241,7 @@ async fn wait_for_ever(channel: Channel, token: String, child: String) {
     }
 }
 
-/// Opens calls whose headers come and whose message never does.
+/// Opens calls that send their headers and never their message.
 async fn send_no_message(channel: Channel, token: String) {
     let bearer: MetadataValue<Ascii> = format!("Bearer {token}").parse().unwrap();
     loop {

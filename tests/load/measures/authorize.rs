@@ -1,4 +1,4 @@
-//! AuthorizeTool, which stands in front of every tool call of an agent, against an echo of the same sizes.
+//! AuthorizeTool, which agents call before every tool call, against an echo of the same sizes.
 
 use prost::Message as _;
 use tonic::codegen::Bytes;
@@ -51,7 +51,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "AuthorizeTool",
         how: format!(
-            "One call at a time that is allowed; {} bytes asked, {} answered. Medians of {} rounds of {} calls.",
+            "One call at a time; the tool is allowed. Requests have {} bytes, responses {} bytes. Medians of {} \
+             rounds of {} calls.",
             request.encoded_len(),
             answer.encoded_len(),
             plan.rounds,

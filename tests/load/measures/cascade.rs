@@ -1,4 +1,4 @@
-//! Closing a whole tree at once: what each thread of it costs must not depend on how many there are.
+//! Closing a whole tree at once. The cost per thread must not depend on the number of threads.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use crate::{
     served::{Served, Upkeep},
 };
 
-/// What one cascade took, and its floor.
+/// The duration of a cascade and of its floor.
 struct Cascade {
     took: Duration,
-    /// As many commits of as many bytes as its appends.
+    /// Commits with the same number and sizes as the cascade's appends.
     committed: Duration,
 }
 
@@ -40,8 +40,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Closing a session",
         how: format!(
-            "From CloseSession with `wait` to its answer, divided by the threads; no runner is attached. Against \
-             commits of {APPEND} of its events at a time. Medians of {} rounds.",
+            "The duration of CloseSession with `wait`, divided by the number of threads; no runner is attached. The \
+             floor commits the same events, {APPEND} at a time. Medians of {} rounds.",
             plan.rounds
         ),
         figures,

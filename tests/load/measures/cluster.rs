@@ -1,5 +1,5 @@
-//! Several supervisors over one PostgreSQL database: what a forwarded call adds, how long a move takes, and what a spawn
-//! costs with one, two and three supervisors.
+//! Several supervisors over one PostgreSQL database: the additional time of a forwarded call, the time of a move, and
+//! the cost of a spawn with one, two and three supervisors.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::{
     served::Served,
 };
 
-/// The most supervisors.
+/// Maximum number of supervisors.
 const MEMBERS: usize = 3;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
     let server = Server::start(&[]);
     let registry = Served::registry(None).await;
-    // Supervisors that share nothing, to see what the cluster adds when the machine has the same load.
+    // Supervisors that share nothing, to measure the overhead of the cluster at the same load of the machine.
     let mut separate = Vec::new();
     for _ in 0..MEMBERS {
         separate.extend(start(&server, &registry, 1).await);
@@ -30,7 +30,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         start(&server, &registry, MEMBERS).await,
     );
     let mut costs: [Vec<f64>; 4] = Default::default();
-    // In turn, because the speed of a machine changes within minutes.
+    // Alternately, because the speed of a machine changes within minutes.
     for _ in 0..plan.rounds {
         for one in &separate {
             costs[0].push(cost(plan, &[std::slice::from_ref(one)]).await);
@@ -57,11 +57,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         title: "Several supervisors",
         how: format!(
             "Supervisors over one PostgreSQL server on the same machine and disk, reached over a Unix socket, without \
-             standbys. Spawns: {sessions} sessions for each supervisor at a time with {spawns} spawns each, whose calls reach \
-             each supervisor of a cluster in turn, so that of three supervisors two forward; the processor time is that of \
-             the supervisors, the median of {} rounds. Separate supervisors have a database each and share nothing else but \
-             the machine. Calls: one caller, {} calls, to the owner of the session and to another supervisor in turn. Moves: \
-             MoveSession from one supervisor to the next.",
+             standbys. Spawns: each supervisor has {sessions} concurrent sessions with {spawns} spawns each. The \
+             calls are distributed evenly over the supervisors of a cluster, so that two of three supervisors forward \
+             them. The processor time is the supervisors', the median of {} rounds. Separate supervisors have one \
+             database each and share only the machine. Calls: one caller makes {} calls, alternately to the owner of \
+             the session and to another supervisor. Moves: MoveSession from one supervisor to the next.",
             plan.rounds, plan.calls
         ),
         figures,
@@ -87,7 +87,7 @@ async fn start(server: &Server, registry: &Served, count: usize) -> Vec<Served> 
     members
 }
 
-/// Returns the processor seconds of 1,000 spawns at these clusters, which work at the same time.
+/// Returns the processor time of 1,000 spawns, in seconds. The clusters work at the same time.
 async fn cost(plan: Plan, clusters: &[&[Served]]) -> f64 {
     let (sessions, spawns) = plan.cluster;
     let all = || clusters.iter().copied().flatten();
@@ -156,7 +156,7 @@ async fn forwarding(plan: Plan, members: &[Served]) -> Vec<Figure> {
     ]
 }
 
-/// Moves a session around.
+/// Measures moves of a session between supervisors.
 async fn moves(plan: Plan, members: &[Served]) -> Figure {
     let tree = members[0].tree().await;
     let listed = tree.client().list_members(ListMembersRequest {}).await.unwrap();

@@ -1,5 +1,5 @@
-//! The delay between the request for an append and the event at each watcher, alone and with a watcher that reads one
-//! message a second.
+//! The delay between the request for an append and the event at each watcher, with and without a watcher that reads
+//! only one message per second.
 
 use std::{
     sync::Arc,
@@ -22,11 +22,11 @@ use crate::{
     session::Session,
 };
 
-/// What one run took.
+/// The delays of one run.
 struct Delays {
-    /// Until the append was answered.
+    /// Time until the response to the append.
     answered: Samples,
-    /// Until a watcher had the event, of all watchers and events.
+    /// Time until a watcher received the event, for all watchers and events.
     received: Samples,
 }
 
@@ -41,21 +41,22 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
             let at = |samples: &Samples| millis(samples.quantile(part));
             figures.extend([
                 Figure::new(format!("{watchers} watchers, {name}"), at(&alone.received), "ms")
-                    .against("the append's answer", at(&alone.answered)),
+                    .against("response to the append", at(&alone.answered)),
                 Figure::new(
-                    format!("{watchers} with a slow one, {name}"),
+                    format!("{watchers} watchers and a slow one, {name}"),
                     at(&beside.received),
                     "ms",
                 )
-                .against("without it", at(&alone.received)),
+                .against("without the slow one", at(&alone.received)),
             ]);
         }
     }
     Chapter {
         title: "From an append to its watchers",
         how: format!(
-            "{} notes, each sent after all watchers have received the one before. Measured from the call until a watcher \
-             receives the note. The slow watcher is an additional one, {} notes behind, that reads one message per second.",
+            "{} notes, each sent after all watchers have received the note before it. Measured from the call until a \
+             watcher receives the note. The slow watcher is an additional watcher, {} notes behind, that reads one \
+             message per second.",
             plan.notes, plan.backlog
         ),
         figures,
@@ -96,7 +97,7 @@ async fn measure(supervisor: &Served, plan: Plan, watchers: usize, beside_slow: 
     }
 }
 
-/// When each of the events came.
+/// Returns the arrival time of each event.
 async fn receive(mut watch: Watch, events: usize, received: Arc<Semaphore>) -> Vec<Instant> {
     let mut times = Vec::with_capacity(events);
     for _ in 0..events {
@@ -107,7 +108,7 @@ async fn receive(mut watch: Watch, events: usize, received: Arc<Semaphore>) -> V
     times
 }
 
-/// A watcher that reads a message a second and is far behind.
+/// Starts a watcher that is far behind and reads one message per second.
 async fn fall_behind(session: &Session, plan: Plan) -> AbortOnDropHandle<()> {
     let request = session.watch_from_now().await;
     let mut watch = Watch::open(&session.connect_narrowly(), request).await;

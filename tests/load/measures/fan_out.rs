@@ -1,4 +1,4 @@
-//! How many messages a second reach all watchers together, against raw streams of the same messages.
+//! The rate of messages to all watchers together, against raw streams of the same messages.
 
 use std::time::{Duration, Instant};
 
@@ -23,15 +23,15 @@ const MESSAGES: usize = 20_000;
 /// The streams of watchers of the same session.
 type Streams = Vec<Streaming<WatchThreadsResponse>>;
 
-/// How long it took until all watchers had read all messages.
+/// The durations until all watchers have read all messages.
 struct Run {
-    /// As they were written.
+    /// While the messages are written.
     live: Duration,
-    /// From the log, the opening of the streams included.
+    /// From the log, including the opening of the streams.
     from_log: Duration,
-    /// Raw streams, once they are open.
+    /// Raw streams, without their opening.
     raw: Duration,
-    /// Raw streams, the opening included.
+    /// Raw streams, including their opening.
     raw_opened: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         let figure = |how, rate, raw| {
             Figure::new(format!("{watchers} watchers, {how}"), rate, "messages/s").against("raw streams", raw)
         };
-        let live = figure("as it happens", rate(|run| run.live), rate(|run| run.raw));
+        let live = figure("live", rate(|run| run.live), rate(|run| run.raw));
         let from_log = figure("from the log", rate(|run| run.from_log), rate(|run| run.raw_opened));
         // One watcher receives no more than is written during the run, so its rate shows the write rate.
         figures.extend([if *watchers == 1 { live } else { live.at_least(0.5) }, from_log]);
@@ -60,10 +60,10 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Fan-out",
         how: format!(
-            "Messages a second over all watchers, {STREAMS_PER_CONNECTION} on a connection: notes of 1,000 bytes by \
-             {WRITERS} writers at once while they are watched, and the same once more from the log. Raw streams of \
-             tonic repeat one of these messages. Medians of {} rounds of {} messages, at most {MESSAGES} for each \
-             watcher.",
+            "Messages per second over all watchers, with {STREAMS_PER_CONNECTION} watchers on each connection. \
+             {WRITERS} concurrent writers set notes of 1,000 bytes, which the watchers receive live and then again \
+             from the log. Raw streams of tonic repeat one of these messages. Medians of {} rounds of {} messages, at \
+             most {MESSAGES} for each watcher.",
             plan.rounds, plan.messages
         ),
         figures,
@@ -109,7 +109,7 @@ async fn watch(session: &Session, request: &WatchThreadsRequest, watchers: usize
     streams
 }
 
-/// Reads so many events from each.
+/// Reads `events` events from each stream.
 async fn read(streams: Streams, events: usize) {
     let mut reading = JoinSet::new();
     for mut stream in streams {
@@ -126,7 +126,7 @@ async fn read(streams: Streams, events: usize) {
     reading.join_all().await;
 }
 
-/// One of the messages that watchers get.
+/// Returns one of the messages that watchers receive.
 async fn sample(session: &Session, request: WatchThreadsRequest) -> WatchThreadsResponse {
     let mut watch = Watch::open(&session.connect(), request).await;
     loop {

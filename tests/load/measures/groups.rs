@@ -1,4 +1,4 @@
-//! Groups: how many items a runner without programs can end, from the creation of the group to its end.
+//! The rate at which a runner without programs ends items of a group, from the creation of the group to its end.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,13 @@ use crate::{
     turns::Worker,
 };
 
-/// Items that run at a time.
+/// Number of items that run at the same time.
 const CONCURRENCY: u32 = 64;
 
 /// The rates of one group, in items per second.
 struct Run {
     items: f64,
-    /// As many items, if each were only the commits of its events.
+    /// The rate if each item were only the commits of its events.
     committed: f64,
 }
 
@@ -45,9 +45,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Groups",
         how: format!(
-            "From CreateGroup to the end of the group, {CONCURRENCY} items at a time; the runner ends each turn at \
-             once. Each item is a spawn with its resolution, a turn, and a close. Against commits of {APPEND} of the \
-             events at a time. Medians of at most 3 rounds."
+            "From CreateGroup to the end of the group, with {CONCURRENCY} concurrent items; the runner ends each turn \
+             immediately. Each item is a spawn with a call of the registry, a turn, and a close. The floor commits \
+             the same events, {APPEND} at a time. Medians of at most 3 rounds."
         ),
         figures,
     }

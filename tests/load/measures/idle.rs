@@ -1,4 +1,4 @@
-//! What a runner and its supervisor cost while the agents that they look after do nothing.
+//! The cost of a runner and its supervisor while their agents do nothing.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     served::{Served, Upkeep},
 };
 
-/// Agents at once.
+/// Number of concurrent agents.
 const THREADS: usize = 12;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -25,7 +25,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     while !all_hold(&tree).await {
         sleep(Duration::from_millis(20)).await;
     }
-    // Work that the start left behind is finished.
+    // Waits until background work of the start is finished.
     sleep(plan.rest).await;
 
     let both = [("supervisor", &supervisor), ("runner", &runner)];
@@ -47,7 +47,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Agents that do nothing",
         how: format!(
-            "Processor time within {:.0} s, and memory, while {THREADS} agents of one runner hold.",
+            "Processor time within {:.0} s, and memory, while {THREADS} agents of one runner run turns without any \
+             activity.",
             took.as_secs_f64()
         ),
         figures,

@@ -6,10 +6,11 @@ use crate::{
     plan::Plan,
 };
 
-/// The rates of the open loops, in percent of the most that the service answers.
+/// The rates of the open loops, in percent of the service's highest rate.
 pub(super) const LOADS: [u32; 3] = [25, 50, 75];
 
-/// Answers a second in closed loops: a figure for each number of callers, the last with the bar; and the most of them.
+/// Measures the responses per second in closed loops. Returns a figure for each number of callers, of which the last
+/// has the bar, and the highest rate.
 pub(super) async fn rates(
     plan: Plan,
     (name, floor): (&'static str, &impl Target),
@@ -29,7 +30,7 @@ pub(super) async fn rates(
     (figures, most)
 }
 
-/// Calls at such a part of the most.
+/// Returns an open loop at `load` percent of the highest rate.
 pub(super) fn at(load: u32, most: f64) -> Arrivals {
     Arrivals::PerSecond(most * f64::from(load) / 100.0)
 }

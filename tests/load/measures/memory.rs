@@ -15,11 +15,11 @@ use crate::{
     turns::{self, Worker},
 };
 
-/// Sessions that are in memory at once where they leave it as soon as they may.
+/// Number of concurrent sessions when each session is passivated as soon as possible.
 const AT_ONCE: usize = 200;
-/// An entry of an index: two ids and some.
+/// Expected size of an index entry, in KiB: two ids and a little more.
 const INDEX_ENTRY: f64 = 0.25;
-/// The most of `plan.crowds` that are sent something.
+/// Maximum number of busy watchers.
 const BUSY: usize = 1_000;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -33,9 +33,10 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Memory",
         how: format!(
-            "Resident memory that {} sessions, {} settled threads of one session and {} watchers add to a supervisor that \
-             already has a tenth as many (for watchers: one; for passive sessions: as many, which were active before). A \
-             busy watcher received {} events of 1,000 bytes; memory that was used once is not returned to the system.",
+            "Resident memory that {} sessions, {} settled threads of one session and {} watchers add to a supervisor. \
+             The supervisor already has a tenth as many sessions or threads, one watcher, or the same number of \
+             sessions that were active and are passive. A busy watcher received {} events of 1,000 bytes; the process \
+             does not return freed memory to the system.",
             plan.sessions,
             plan.settled,
             most(plan.crowds),
@@ -49,7 +50,7 @@ fn most(crowds: &[usize]) -> usize {
     crowds.iter().copied().max().unwrap_or_default()
 }
 
-/// The memory that each of `count` objects adds, in KiB; `None` if the system does not report memory.
+/// Returns the memory that each of `count` objects adds, in KiB; `None` if the system does not report memory.
 fn each(before: Option<f64>, after: Option<f64>, count: usize) -> Option<f64> {
     Some((after? - before?).max(0.0) / count as f64)
 }
@@ -65,8 +66,8 @@ async fn open_sessions(plan: Plan, registry: SocketAddr) -> Option<Figure> {
 
 async fn sessions_at_rest(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     let mut supervisor = Served::supervisor(registry, Upkeep::AtOnce).await;
-    // As many as are measured. Memory that they leave in the allocator and the caches does not count for later
-    // sessions.
+    // As many sessions as are measured. The memory that they leave in the allocator and in caches then does not count
+    // for the measured sessions.
     pass_through(&mut supervisor, plan.sessions).await;
     let before = supervisor.resident();
     pass_through(&mut supervisor, plan.sessions).await;
@@ -74,7 +75,7 @@ async fn sessions_at_rest(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     Some(Figure::new("a passive session", each, "KiB").at_most(INDEX_ENTRY))
 }
 
-/// Creates so many sessions, and waits until they have left memory, a few at a time.
+/// Creates `count` sessions, a few at a time, and waits until they are passivated.
 async fn pass_through(supervisor: &mut Served, count: usize) {
     for begun in (0..count).step_by(AT_ONCE) {
         create(supervisor.address, AT_ONCE.min(count - begun)).await;
@@ -153,7 +154,7 @@ async fn busy_watchers(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     Some(Figure::new("a busy watcher", each, "KiB"))
 }
 
-/// So many watches that have their snapshots.
+/// Opens watches and waits until each has received its snapshot.
 async fn snapshots(session: &Session, watchers: usize) -> Vec<Watch> {
     let request = session.tree.watch_request();
     let mut beginning = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The measurements: one chapter each.
+//! The measurements. Each one is a chapter of the results.
 
 mod attacks;
 mod authorize;
@@ -54,14 +54,14 @@ impl Measure {
         Self { name, run }
     }
 
-    /// The one of that name.
+    /// Returns the measurement with this name.
     ///
     /// # Errors
     ///
-    /// The names that there are.
+    /// A message with all names, if the name is unknown.
     pub(crate) fn named(name: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(|measure| measure.name).join(", ");
         let found = Self::ALL.into_iter().find(|measure| measure.name == name);
-        found.ok_or_else(|| format!("nothing is named {name}; there are {}", names()))
+        found.ok_or_else(|| format!("unknown measurement \"{name}\"; use one of: {}", names()))
     }
 }

@@ -1,4 +1,4 @@
-//! Spawns with the log in PostgreSQL, against the same with the log in SQLite.
+//! Spawns with the log in PostgreSQL, against spawns with the log in SQLite.
 
 use troupe_tests::postgres_server::Server;
 
@@ -26,8 +26,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "The log in PostgreSQL",
         how: format!(
-            "SpawnAgent as in the first table, with a PostgreSQL server on the same machine and disk, reached over a Unix \
-             socket, without standbys. Medians of {} rounds.",
+            "SpawnAgent as in the first table, with a PostgreSQL server on the same machine and disk, reached over a \
+             Unix socket, without standbys. Medians of {} rounds.",
             plan.rounds
         ),
         figures,

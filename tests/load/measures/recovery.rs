@@ -1,4 +1,4 @@
-//! Bringing sessions back: from the whole of their log after a SIGKILL, and from a snapshot.
+//! Loading sessions from their whole log after a SIGKILL, and from a snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// Shorter logs have no target for their rate: most of their time is the takeover of the session, which is a commit.
 const LONG: u64 = 10_000;
-/// The session of that log is opened so often from its snapshot, in each round.
+/// Number of times that a session is loaded from its snapshot in each round.
 const OPENED: usize = 10;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -29,10 +29,10 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Bringing sessions back",
         how: format!(
-            "Sessions with {:?} threads of {} turns each, which a runner without programs played. From GetSession, the \
-             first call about the session, to its answer: after a SIGKILL, with no snapshot, and from a snapshot of \
-             all of it. The requests that the last session remembers are notes of one thread. Medians of {} starts and of \
-             {} openings.",
+            "Sessions with {:?} threads of {} turns each, which a runner without programs executed. Measured is the \
+             duration of GetSession, the first call about the session: after a SIGKILL without a snapshot, and with a \
+             snapshot of the whole log. The requests that the last session remembers set notes of one thread. Medians \
+             of {} starts and of {} loads from a snapshot.",
             plan.histories,
             plan.turns,
             plan.rounds,
@@ -110,13 +110,13 @@ async fn remembering(plan: Plan) -> Figure {
         opened.push(open(&supervisor, &tree).await);
         supervisor.at_rest().await;
     }
-    // The first one replayed the log.
+    // The first call replayed the log.
     let opened = median(&opened[1..]);
     let name = format!("{} remembered requests, from a snapshot", plan.requests);
     Figure::new(name, millis(opened), "ms").at_most(20.0)
 }
 
-/// Returns the duration of the session's first call. The connection is open before, and the service is up.
+/// Returns the duration of the session's first call. The connection is open before the call.
 async fn open(supervisor: &Served, tree: &Tree) -> Duration {
     let tree = tree.by(client::supervisor(supervisor.address, None));
     let unknown = GetSessionRequest {

@@ -26,13 +26,14 @@ use crate::{
 
 /// Columns and rows of the terminal.
 const SIZE: (u16, u16) = (120, 40);
-/// Calls a second.
+/// Calls per second.
 const RATE: u64 = 1_700;
-/// One of this many calls gives a thread another turn, which changes its status several times. The others set a note.
+/// Every call with this interval gives a thread another turn, which changes its status several times. The other calls
+/// set a note.
 const TURN_EVERY: usize = 20;
 /// Callers that cause the events.
 const WRITERS: u64 = 16;
-/// The begin of a synchronized update: one for each picture.
+/// The escape sequence that begins a synchronized update. Each picture has one.
 const PICTURE: &[u8] = b"\x1b[?2026h";
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -98,9 +99,9 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "The screen of `troupe top`",
         how: format!(
-            "{sessions} sessions with {threads} settled threads each, {RATE} calls a second for {took:.0} s, on a terminal \
-             of {} by {}. Each {TURN_EVERY}th call gives a thread another turn, the others set a note. A key that selects \
-             another row is pressed about ten times a second.",
+            "{sessions} sessions with {threads} settled threads each, {RATE} calls per second for {took:.0} s, on a \
+             terminal of {} by {} characters. Every {TURN_EVERY}th call gives a thread another turn, the other calls \
+             set a note. A key that selects another row is pressed about ten times per second.",
             SIZE.0, SIZE.1
         ),
         figures,
@@ -210,8 +211,8 @@ impl Screen {
         (output.bytes, output.pictures)
     }
 
-    /// Presses a key that selects another row. Returns the time until the row is selected on the screen; `None` if no other
-    /// row is selected within a second.
+    /// Presses a key that selects another row. Returns the time until the row is selected on the screen; `None` if no
+    /// other row is selected within a second.
     async fn paint_after(&self, key: u8) -> Option<Duration> {
         let (before, _) = self.output.lock().unwrap().selected;
         let pressed = Instant::now();

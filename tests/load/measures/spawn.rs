@@ -1,5 +1,5 @@
-//! Spawns: how many a second, and how long from the call to the event at an attached watcher; against two hops and a
-//! durable commit of the same sizes.
+//! The rate of spawns, and the time from the call to the event at a watcher, against two hops and a durable commit of
+//! the same sizes.
 
 use std::{
     collections::HashMap,
@@ -36,7 +36,7 @@ const PATH: &str = "/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent";
 const ROLE: &str = "worker";
 /// Spawns per second in the open loops. The rates do not depend on the speed of the service.
 const RATES: [u32; 4] = [250, 500, 1_000, 2_000];
-/// The rate that has targets. At this rate calls seldom wait for one another.
+/// The rate that has targets. At this rate calls rarely wait for one another.
 pub(super) const BARRED: u32 = 500;
 
 pub(crate) async fn run(plan: Plan) -> Chapter {
@@ -68,7 +68,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         .map(|_| commits.make((0..plan.calls).map(|_| sizes.row)))
         .collect();
     for rate in RATES {
-        // Without the threads of the loops before.
+        // A new supervisor, without the threads of the loops above.
         let fresh = Served::supervisor(registry.address, Upkeep::Usual).await;
         let found = Rounds::of(plan, Arrivals::PerSecond(f64::from(rate)), &hops, &spawns(&fresh, true)).await;
         let (hopped, spawned) = (times(&found.floor), times(&found.service));
@@ -104,9 +104,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Spawns",
         how: format!(
-            "SpawnAgent with the registry asked and the event durable, over {} connections, each with a session. Times \
-             are of open loops, from when a spawn was due until its event was at a watcher on another connection. {} bytes asked, {} and {} between the services, {} committed, {} \
-             answered; neither client decodes them. The floor's p50 is that of the echo plus that of the commit, its p99 that of their sums. \
+            "SpawnAgent over {} connections, each with a session. Each spawn includes a call of the registry and a \
+             durable event. Latencies come from open loops, from the time at which a spawn is due until a watcher on \
+             another connection receives its event. The request has {} bytes, the messages to and from the registry \
+             {} and {}, the committed row {}, and the response {}; the clients do not decode the response. The \
+             floor's p50 is the p50 of the echo plus the p50 of the commit. Its p99 is the p99 of the sums of both. \
              Medians of {} rounds.",
             plan.connections, sizes.request, sizes.question, sizes.resolved, sizes.row, sizes.answer, plan.rounds
         ),
@@ -128,7 +130,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a spawn.
+    /// Returns the sizes of a spawn.
     async fn of(registry: SocketAddr, supervisor: SocketAddr) -> Self {
         let question = ResolveSpawnRequest {
             agent_type: Some(ROLE.to_owned()),
@@ -136,7 +138,7 @@ impl Sizes {
         };
         let mut registry = client::registry(registry, None);
         let first = registry.resolve_spawn(question.clone()).await.unwrap().into_inner();
-        // As the supervisor asks from then on.
+        // The request that the supervisor sends to the registry for later spawns.
         let question = ResolveSpawnRequest {
             known_etag: first.etag,
             ..question
@@ -158,7 +160,7 @@ impl Sizes {
     }
 }
 
-/// The spawn of that number; its event carries the number too.
+/// Returns the spawn request with this number. Its event contains the number too.
 fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
     SpawnAgentRequest {
         thread_note: Some(number.to_string()),
@@ -166,11 +168,11 @@ fn request(tree: &Tree, number: usize) -> SpawnAgentRequest {
     }
 }
 
-/// Spawns in new sessions, one for each connection. Authentication costs the same as for calls of the echo.
+/// Spawns in new sessions, one session for each connection. Authentication costs the same as for calls of the echo.
 pub(super) struct Spawns {
     pub(super) supervisor: SocketAddr,
     pub(super) connections: usize,
-    /// Whether a spawn is done when its event is at a watcher, or when it is answered.
+    /// Whether a spawn is finished when a watcher receives its event. Otherwise it is finished with its response.
     pub(super) is_watched: bool,
 }
 
@@ -201,13 +203,13 @@ impl Target for Spawns {
     }
 }
 
-/// A run of spawns.
+/// The sessions of a run.
 #[derive(Default)]
 struct Spawning {
-    /// Each with the connection that its spawns are called on.
+    /// The sessions, each with the connection of its spawns.
     sessions: Vec<(Tree, Channel)>,
     awaited: Awaited,
-    /// One for each session, or none.
+    /// The watcher of each session; empty if spawns are not watched.
     watching: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -231,14 +233,14 @@ impl Spawning {
 struct Awaited(Arc<Mutex<HashMap<String, oneshot::Sender<Instant>>>>);
 
 impl Awaited {
-    /// When the event of that spawn has come.
+    /// Returns a receiver of the time at which the event of a spawn arrives.
     fn register(&self, number: usize) -> oneshot::Receiver<Instant> {
         let (sender, receiver) = oneshot::channel();
         self.0.lock().unwrap().insert(number.to_string(), sender);
         receiver
     }
 
-    /// Notifies the receivers of the events that the watcher sees.
+    /// Sends the arrival times of the watcher's events to their receivers.
     async fn follow(self, mut watch: Watch) {
         loop {
             let event = watch.event().await;

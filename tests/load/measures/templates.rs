@@ -1,4 +1,4 @@
-//! Many templates: what the first call costs, the next one, and the one after a change.
+//! ListAgents with many templates: the first call, the next call, and the call after a change.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::{
     site::{DIRECTORIES, Site},
 };
 
-/// What a round took.
+/// The durations of a round.
 struct Round {
     cold: Duration,
     warm: Duration,
@@ -41,8 +41,8 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Many templates",
         how: format!(
-            "ListAgents, the first page, of a project with {} templates in {DIRECTORIES} directories. Medians of {} \
-             rounds, each with a registry that has read nothing; it serves in the program itself.",
+            "The first page of ListAgents for a project with {} templates in {DIRECTORIES} directories. Each round \
+             starts a new registry, in the load program itself. Medians of {} rounds.",
             plan.templates * DIRECTORIES,
             plan.rounds
         ),
@@ -54,7 +54,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     }
 }
 
-/// One round with a registry of this process that has read nothing.
+/// Measures one round with a new registry in this process.
 async fn measure(site: &Site, version: usize) -> Round {
     let opening = Instant::now();
     let registry = Registry::open(registry_svc::Config {
@@ -63,7 +63,7 @@ async fn measure(site: &Site, version: usize) -> Round {
     })
     .unwrap();
     let opened = opening.elapsed();
-    // Binding and connecting are not the registry's, so there is a call before that reads no project.
+    // A first call that reads no project, so that the time of binding and connecting is not measured.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let authenticator = Authenticator::new().trust(Trust::Loopback);
@@ -89,9 +89,6 @@ async fn measure(site: &Site, version: usize) -> Round {
     let start = Instant::now();
     let third = client.list_agents(request()).await.unwrap().into_inner();
     let changed = start.elapsed();
-    assert_ne!(
-        second.revision, third.revision,
-        "the change is served by the very next call"
-    );
+    assert_ne!(second.revision, third.revision, "the next call returns the change");
     Round { cold, warm, changed }
 }

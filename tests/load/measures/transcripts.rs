@@ -33,13 +33,13 @@ use crate::{
     served::{Served, Upkeep},
 };
 
-/// Entries of a batch: those of 240 ms, at the rate below.
+/// Number of entries in a batch: the entries of 240 ms at [`ENTRIES_PER_SECOND`].
 const BATCH: usize = 12;
 /// Entries that a thread writes per second while spawns are measured.
 const ENTRIES_PER_SECOND: f64 = 50.0;
-/// Batches that wait for their acknowledgements: as many as the supervisor accepts from a runner.
+/// Maximum number of unacknowledged batches: the supervisor accepts no more from a runner.
 const IN_FLIGHT: usize = 64;
-/// Entries of a page.
+/// Number of entries on a page.
 const PAGE: i32 = 1_000;
 /// Length of an entry's text, in bytes.
 const TEXT: usize = 200;
@@ -51,11 +51,11 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     Chapter {
         title: "Transcripts",
         how: format!(
-            "Messages of {TEXT} bytes, in batches of {BATCH} of {} threads over one runner's stream; acknowledged entries \
-             are durable. SQLite alone inserts rows of the same size, {} in a commit. Entries are read from one thread by \
-             one client; the raw stream repeats one of its messages. Spawns are measured as in the first table, at {} a \
-             second, without and with threads that write {ENTRIES_PER_SECOND:.0} entries per second each. Medians of {} \
-             rounds.",
+            "One runner's stream sends entries of {TEXT} bytes, in batches of {BATCH}, for {} threads; acknowledged \
+             entries are durable. SQLite alone inserts rows of the same size, {} in each commit. One client reads the \
+             entries of one thread; the raw stream repeats one of the messages that this client receives. Spawns are \
+             measured as in the first table, at {} per second, without and with threads that each write \
+             {ENTRIES_PER_SECOND:.0} entries per second. Medians of {} rounds.",
             plan.writing,
             BATCH * IN_FLIGHT,
             spawn::BARRED,
@@ -65,7 +65,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
     }
 }
 
-/// How many entries become durable.
+/// Measures the rate at which entries become durable.
 async fn write(plan: Plan) -> Figure {
     let registry = Served::registry(None).await;
     let each = plan.entries / plan.writing;
@@ -86,7 +86,7 @@ async fn write(plan: Plan) -> Figure {
         .value_at_least(20_000.0)
 }
 
-/// How many entries one client reads.
+/// Measures the rate at which one client reads entries.
 async fn read(plan: Plan) -> [Figure; 2] {
     let registry = Served::registry(None).await;
     let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
@@ -125,7 +125,7 @@ async fn read(plan: Plan) -> [Figure; 2] {
     ]
 }
 
-/// How much longer spawns take while transcripts are written.
+/// Measures spawns with and without concurrent writes of transcripts.
 async fn spawn(plan: Plan) -> Vec<Figure> {
     let registry = Served::registry(None).await;
     let supervisor = Served::supervisor(registry.address, Upkeep::Usual).await;
@@ -177,7 +177,7 @@ impl Writer {
         };
         let tree = Tree::open(client::supervisor(supervisor, None), request).await;
         let mut hello = runner::hello(&tree.session);
-        // The threads of the measured spawns wait for a runner.
+        // The threads of the measured spawns must wait for a runner.
         hello.session_id.clone_from(&tree.session);
         let mut runner = Runner::greet_by(client::runners(supervisor, None), hello).await;
         let mut attempts = Vec::with_capacity(threads);
@@ -193,7 +193,7 @@ impl Writer {
         }
     }
 
-    /// Writes so many entries in each thread, until all are durable.
+    /// Writes `each` entries in each thread and waits until all are durable.
     async fn write(&mut self, each: usize) {
         for first in (0..each).step_by(BATCH) {
             self.batch += 1;
@@ -206,8 +206,8 @@ impl Writer {
         }
     }
 
-    /// Writes in all threads while the receiver has true, evenly over time, until its sender is dropped. Returns how many
-    /// entries it wrote per second.
+    /// Writes in all threads at a constant rate while `is_writing` is true, until its sender is dropped. Returns the
+    /// number of entries written per second.
     async fn keep_writing(mut self, mut is_writing: watch::Receiver<bool>) -> f64 {
         let pause = Duration::from_secs_f64(BATCH as f64 / ENTRIES_PER_SECOND / self.attempts.len() as f64);
         let (mut entries, mut time) = (0, Duration::ZERO);
@@ -303,7 +303,7 @@ async fn next(stream: &mut Streaming<WatchTranscriptResponse>) -> WatchTranscrip
     stream.message().await.unwrap().expect("the stream continues")
 }
 
-/// Spawns while transcripts are written, or are not.
+/// Spawns with or without concurrent writes of transcripts.
 struct Beside<'a> {
     spawns: Spawns,
     is_writing: &'a watch::Sender<bool>,

@@ -1,4 +1,4 @@
-//! Approvals of the real programs' own tools, and what their commands changed.
+//! Approvals of the real programs' own tools, and the changes of their commands.
 
 use serde_json::{Value, json};
 use troupe_proto::supervisor::v1::{
@@ -11,7 +11,7 @@ use troupe_tests::{
     within,
 };
 
-/// A step in which the program runs a command in its own shell.
+/// Returns a step in which the program runs a command in its own shell.
 fn runs(program: &str, command: &str) -> Value {
     match program {
         CODEX => json!({"tool": "exec_command", "args": {"cmd": command}}),
@@ -20,7 +20,7 @@ fn runs(program: &str, command: &str) -> Value {
     }
 }
 
-/// The one approval that waits.
+/// Waits for the only pending approval and returns it.
 async fn waiting(tree: &Tree) -> Approval {
     until("an approval", async || {
         let request = ListApprovalsRequest {

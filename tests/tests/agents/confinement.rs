@@ -1,5 +1,5 @@
-//! What the four real programs cannot do, in one table with their names: obey settings of a project, change roles and hooks,
-//! and read the secrets of the user.
+//! Confinement of the four real programs: they do not obey settings of a project, and cannot change roles and hooks or
+//! read the user's secrets.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use troupe_tests::agents::{CLAUDE, Lab, are_wanted, spawn};
 
 use super::{ALL, assert_done, lab, tree_of_all};
 
-/// Paths that an agent must not change, and one below each.
+/// Paths that an agent must not change, and paths below them.
 const PROTECTED: [&str; 8] = [
     ".git/hooks/post-commit",
     ".git/config",
@@ -37,7 +37,7 @@ fn git(directory: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Settings of a project, for each of the four programs, that run a command.
+/// Project settings for each of the four programs that would run a command.
 struct Plant {
     command: String,
     markers: [PathBuf; 2],
@@ -45,7 +45,8 @@ struct Plant {
 }
 
 impl Plant {
-    /// The command leaves a marker in the project and one outside, and connects to a port.
+    /// Creates the settings. Their command creates a marker file inside and outside of the project, and connects to a
+    /// port.
     fn new(lab: &Lab) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         port.set_nonblocking(true).unwrap();
@@ -140,7 +141,7 @@ impl Plant {
     }
 }
 
-/// Makes the lab's project a repository.
+/// Makes the lab's project a Git repository.
 fn repository(lab: &Lab) {
     fs::remove_dir_all(lab.project().join(".git")).unwrap();
     git(&lab.project(), &["init", "--quiet"]);
@@ -168,7 +169,7 @@ async fn project_settings_start_nothing_for_any_program() {
     tree_of_all(&lab).await.end().await;
     repository(&lab);
     let plant = Plant::new(&lab);
-    // What an agent plants in a first thread is as harmless as what the project brings.
+    // The settings are planted first by an agent in a thread, and then by the project itself.
     let mut script = String::new();
     for (name, text) in plant.files() {
         let (path, text) = (lab.project().join(name), text.replace('\'', r"'\''"));

@@ -1,4 +1,4 @@
-//! The four real programs where bubblewrap does not work and Landlock confines them, as in restricted pods.
+//! The four real programs without a working bubblewrap, confined by Landlock as in restricted pods.
 
 use std::{
     env, fs,
@@ -21,7 +21,7 @@ use super::{ALL, UNDER, assert_done, results, writes};
 
 const SECRET: &str = "secret-of-the-user";
 
-/// Starts a runner with Landlock. Its bubblewrap fails.
+/// Starts a runner with Landlock and a `bwrap` that fails.
 fn runner(lab: &Lab, arguments: &[&Path]) -> Child {
     let bin = lab.home().join("bin");
     fs::create_dir(&bin).unwrap();
@@ -37,13 +37,14 @@ fn runner(lab: &Lab, arguments: &[&Path]) -> Child {
         .unwrap()
 }
 
-/// Runs a thread of a role to its end, which is to be `done`.
+/// Runs a turn of a role and checks that it completes with `done`.
 async fn run(tree: &Tree, role: &str, steps: &Value) {
     let thread = spawn(tree, role, steps).await;
     assert_done(tree, &thread, role).await;
 }
 
-/// A shell command that tries to write each path, and reports to a file in the working directory.
+/// Returns a step with a shell command that tries to write each path and writes a report to a file in the working
+/// directory.
 fn attempt(program: &str, paths: &[&Path], report: &str) -> Value {
     let attempts: String = paths
         .iter()
@@ -59,7 +60,7 @@ async fn programs_are_confined_without_namespaces() {
     }
     let lab = Lab::without_runner(Path::new(UNDER)).await;
     let _runner = runner(&lab, &[]);
-    are_confined(&lab).await;
+    assert_confined(&lab).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,14 +71,14 @@ async fn programs_of_a_launcher_are_confined() {
     let lab = Lab::without_runner(Path::new(UNDER)).await;
     let (_launcher, socket) = lab.launcher().await;
     let _runner = runner(&lab, &[Path::new("--launcher"), &socket]);
-    are_confined(&lab).await;
+    assert_confined(&lab).await;
     for program in ALL {
         let written = lab.project().join(format!("{program}.txt"));
         assert_eq!(fs::metadata(written).unwrap().uid(), LAUNCHER_USER, "{program}");
     }
 }
 
-async fn are_confined(lab: &Lab) {
+async fn assert_confined(lab: &Lab) {
     let (project, home) = (lab.project(), lab.home());
     fs::create_dir_all(home.join(".ssh")).unwrap();
     for path in [home.join(".ssh/id"), project.join("../d/runner.token")] {
@@ -96,7 +97,7 @@ async fn are_confined(lab: &Lab) {
         };
         let implementation = lab.tree(tree(Mode::Implementation)).await;
 
-        // READ_ONLY: neither commands nor tools of the program write.
+        // READ_ONLY: neither commands nor tools of the program can write.
         let written = ["by-command.txt", "by-tool.txt"].map(|name| project.join(name));
         let steps = json!([
             {"shell": format!("echo x > {}", written[0].display())},
@@ -112,7 +113,7 @@ async fn are_confined(lab: &Lab) {
             );
         }
 
-        // WORKSPACE_WRITE: the workspace, nothing outside, and no secrets.
+        // WORKSPACE_WRITE: the program can write only the workspace and cannot read secrets.
         let (inside, report) = (project.join(format!("{program}.txt")), format!("{program}.log"));
         let read = "cat ../home/.ssh/id ../d/runner.token";
         let steps = json!([
@@ -135,7 +136,7 @@ async fn are_confined(lab: &Lab) {
         );
         implementation.end().await;
 
-        // PLANNING: docs/ only.
+        // PLANNING: the program can write only docs/.
         let planning = lab.tree(tree(Mode::Planning)).await;
         let (plan, code) = (project.join("docs/plan"), project.join("code"));
         let steps = json!([attempt(program, &[&plan, &code, &outside], "docs/report"), {"text": "done"}]);

@@ -1,8 +1,7 @@
-//! Codex, Claude Code, OpenCode and Gemini CLI themselves as threads: trees of them, what they are not offered and
-//! cannot do, their turns interrupted and failed, their runner killed, and nothing left of them. Their providers are a
-//! scripted stand-in.
+//! The real programs Codex, Claude Code, OpenCode and Gemini CLI as threads: trees of agents, denied tools, interrupted
+//! and failed turns, a killed runner, and the end of all processes. A scripted stand-in replaces their model providers.
 //!
-//! They run where `TROUPE_AGENTS=1` says that they are installed; see `tests/agents/README.md`.
+//! These tests run only with `TROUPE_AGENTS=1`; see `tests/agents/README.md`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod approvals;
@@ -21,8 +20,8 @@ use troupe_proto::{
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, GEMINI, KEY, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, processes,
-        runs_a_lasting_command, script, send, settled, spawn, until,
+        CLAUDE, CODEX, GEMINI, KEY, Lab, OPENCODE, are_wanted, message, processes, runs_tail, script, send, settled,
+        spawn, until, wait_for_process_end, wait_for_tail,
     },
     content,
     events::{about, names},
@@ -39,14 +38,14 @@ mod results;
 mod transcripts;
 mod usage;
 
-/// Where the files of the labs lie: not where temporary files do.
+/// The directory for the files of the labs. It is not a directory for temporary files.
 const UNDER: &str = env!("CARGO_TARGET_TMPDIR");
 /// The four programs.
 const ALL: [&str; 4] = [CODEX, CLAUDE, OPENCODE, GEMINI];
-/// A command that lasts, with a child that has left its process group.
+/// A command that does not end, with a child in another process group.
 const LASTING: &str = "setsid tail -f /dev/null & tail -f /dev/null";
-/// Time for which an agent may take to obey an interrupt before its runner escalates: request, signal, kill.
-const POLITELY: Duration = Duration::from_secs(2);
+/// Maximum time for an agent to obey an interrupt before its runner escalates from a request to a signal and a kill.
+const OBEYS_WITHIN: Duration = Duration::from_secs(2);
 
 async fn lab() -> Lab {
     Lab::with_runner(Path::new(UNDER)).await
@@ -56,7 +55,7 @@ async fn tree(lab: &Lab) -> Tree {
     lab.tree(CreateSessionRequest::default()).await
 }
 
-/// The same with a role for each of the four programs.
+/// Creates a session over a project with a role for each of the four programs.
 async fn tree_of_all(lab: &Lab) -> Tree {
     for program in [OPENCODE, GEMINI] {
         lab.role(program, program, "");
@@ -64,7 +63,7 @@ async fn tree_of_all(lab: &Lab) -> Tree {
     tree(lab).await
 }
 
-/// A step in which the program writes a file with a tool of its own.
+/// Returns a step in which the program writes a file with its own tool.
 fn writes(program: &str, lab: &Lab, name: &str) -> Value {
     match program {
         CODEX => json!({
@@ -79,7 +78,7 @@ fn writes(program: &str, lab: &Lab, name: &str) -> Value {
     }
 }
 
-/// The names of the tools by which a program writes.
+/// Returns the names of the tools with which a program writes files.
 fn writing_tools(program: &str) -> &'static [&'static str] {
     match program {
         CODEX => &["apply_patch"],
@@ -87,14 +86,15 @@ fn writing_tools(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// The results of the tool calls of a program's last request that has some. OpenCode also asks for a title.
+/// Returns the results of tool calls in a program's last request with results. OpenCode also sends requests for titles,
+/// which have none.
 fn results(lab: &Lab, program: &str) -> Vec<String> {
     let asked = lab.stand_in.asked_by(program).into_iter();
     let mut results = asked.map(|asked| asked.results);
     results.rfind(|results| !results.is_empty()).unwrap_or_default()
 }
 
-/// Asserts that a thread's turn completes with `done`.
+/// Checks that a thread's turn completes with `done`.
 async fn assert_done(tree: &Tree, thread: &str, role: &str) {
     let ended = settled(tree, thread).await;
     assert_eq!(
@@ -114,7 +114,7 @@ async fn interrupt(tree: &Tree, thread: &str) {
         .unwrap();
 }
 
-/// The children of a thread.
+/// Returns the children of a thread.
 async fn children(tree: &Tree, parent: &str) -> Vec<String> {
     let threads = tree.threads().await.into_iter();
     let children = threads.filter(|thread| thread.parent_thread_id == parent);
@@ -130,7 +130,7 @@ async fn tree_of(parent_program: &str, child_program: &str) {
     lab.role("scout", child_program, "read_only: true\ndeny_list: [spawn_agent]\n");
     let tree = tree(&lab).await;
 
-    // The parent spawns; the child tries to write, by a command and by a tool, and answers.
+    // The parent spawns a child. The child tries to write with a command and with a tool, and then answers.
     let answer = json!([
         {"shell": "echo written > by-command.txt"},
         writes(child_program, &lab, "by-tool.txt"),
@@ -145,7 +145,7 @@ async fn tree_of(parent_program: &str, child_program: &str) {
     assert_eq!(message(&settled(&tree, &parent).await), "spawned");
     let child = children(&tree, &parent).await.pop().expect("a child");
 
-    // The parent waits for it.
+    // The parent waits for the child.
     let steps =
         json!([{"tool": "wait", "args": {"ids": [child], "timeout_ms": 30_000}}, {"text": "the parent is done"}]);
     send(&tree, &parent, &steps).await;
@@ -165,7 +165,7 @@ async fn tree_of(parent_program: &str, child_program: &str) {
         "{waited}"
     );
 
-    // No model was ever offered a tool that the role denies, and the child could not write.
+    // No model was offered a tool that the role denies, and the child could not write.
     let (of_parent, of_child) = (
         lab.stand_in.asked_by(parent_program),
         lab.stand_in.asked_by(child_program),
@@ -187,29 +187,29 @@ async fn tree_of(parent_program: &str, child_program: &str) {
         assert!(!lab.project().join(file).exists(), "the child wrote {file}");
     }
 
-    // Closing the root leaves nothing.
+    // Closing the root ends all processes.
     assert!(!processes(&parent).is_empty() && !processes(&child).is_empty());
     tree.end().await;
-    no_process_is_left(&[&parent, &child]).await;
+    wait_for_process_end(&[&parent, &child]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_codex_has_a_claude_work_for_it() {
+async fn codex_delegates_to_claude() {
     if are_wanted("a tree of codex and claude") {
         tree_of(CODEX, CLAUDE).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claude_has_a_codex_work_for_it() {
+async fn claude_delegates_to_codex() {
     if are_wanted("a tree of claude and codex") {
         tree_of(CLAUDE, CODEX).await;
     }
 }
 
-/// A program that speaks the Agent Client Protocol: it has our tools by MCP, leads a child of another program, and is
-/// not offered what its role denies.
-async fn led_by(program: &str) {
+/// Checks a program that uses the Agent Client Protocol: it has Troupe's tools over MCP, leads a child of another
+/// program, and is not offered tools that its role denies.
+async fn assert_leads_claude(program: &str) {
     let lab = lab().await;
     lab.role("lead", program, "deny_list: [apply_patch]\n");
     lab.role("scout", CLAUDE, "read_only: true\n");
@@ -227,14 +227,14 @@ async fn led_by(program: &str) {
     assert_eq!(message(&settled(&tree, &child).await), "the answer is 42");
     assert!(lab.project().join("by-lead.txt").exists());
     for asked in lab.stand_in.asked_by(program) {
-        // It also asks for a title, with no tools at all.
+        // The program also requests a title, without any tools.
         assert!(asked.tools.is_empty() || asked.offers("spawn_agent"), "{asked:?}");
         for tool in ["edit", "write", "patch", "replace", "write_file"] {
             assert!(!asked.tools.iter().any(|name| name == tool), "{tool}: {asked:?}");
         }
     }
 
-    // Its next turn is one of the same conversation, and a reader of its kind cannot write.
+    // The next turn continues the conversation, and a read-only agent with this program cannot write.
     send(&tree, &lead, &json!([{"text": "again"}])).await;
     assert_eq!(message(&settled(&tree, &lead).await), "again");
     let reader = spawn(
@@ -247,25 +247,25 @@ async fn led_by(program: &str) {
     assert!(!lab.project().join("by-reader.txt").exists());
 
     tree.end().await;
-    no_process_is_left(&[&lead, &child, &reader]).await;
+    wait_for_process_end(&[&lead, &child, &reader]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_opencode_leads_a_claude() {
+async fn opencode_leads_claude() {
     if are_wanted("opencode") {
-        led_by(OPENCODE).await;
+        assert_leads_claude(OPENCODE).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gemini_leads_a_claude() {
+async fn gemini_leads_claude() {
     if are_wanted("gemini") {
-        led_by(GEMINI).await;
+        assert_leads_claude(GEMINI).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_persons_own_agent_leads_others() {
+async fn users_own_agent_leads_other_agents() {
     if !are_wanted("leading by a person's own agent") {
         return;
     }
@@ -298,7 +298,7 @@ async fn a_persons_own_agent_leads_others() {
         );
         let results = results(&lab, own);
         assert!(results.last().unwrap().contains("completed"), "{own}: {results:?}");
-        // Its subprocesses end with it.
+        // The subprocesses of the program end with it.
         until("the end of its session", async || {
             sessions(&lab).await.is_empty().then_some(())
         })
@@ -306,16 +306,16 @@ async fn a_persons_own_agent_leads_others() {
     }
 }
 
-/// The sessions that are open.
+/// Returns the open sessions.
 async fn sessions(lab: &Lab) -> Vec<Session> {
     let listed = lab.client().list_sessions(ListSessionsRequest::default()).await;
     listed.unwrap().into_inner().sessions
 }
 
-// ---- what they may not ----
+// ---- permissions ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_hook_refuses_what_is_offered_and_not_allowed_now() {
+async fn hook_rejects_offered_tool_that_is_not_allowed_now() {
     if !are_wanted("refusals of the hook") {
         return;
     }
@@ -342,7 +342,7 @@ async fn the_hook_refuses_what_is_offered_and_not_allowed_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_only_agent_cannot_write() {
+async fn read_only_agent_cannot_write() {
     if !are_wanted("read-only agents") {
         return;
     }
@@ -361,7 +361,7 @@ async fn a_read_only_agent_cannot_write() {
             assert!(!lab.project().join(file).exists(), "{program} wrote {file}");
         }
     }
-    // Codex keeps its commands: its sandbox restricts them. Claude Code has none.
+    // Codex has commands, which its sandbox restricts. Claude Code has no commands here.
     let [command, _] = &results(&lab, CODEX)[..] else {
         panic!()
     };
@@ -377,7 +377,7 @@ async fn commands_see_no_credentials() {
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
     for program in ALL {
-        // Into a file: what the stand-in logs of results is shortened.
+        // The output goes into a file, because the stand-in shortens results in its log.
         let command = format!("(env; cat ../d/operator.token; ls ../d/runner) > {program}.txt 2>&1; true");
         let thread = spawn(&tree, program, &json!([{"shell": command}, {"text": "seen"}])).await;
         assert_eq!(message(&settled(&tree, &thread).await), "seen");
@@ -401,14 +401,13 @@ async fn interrupt_ends_commands_and_keeps_conversation() {
     for program in [CODEX, CLAUDE] {
         let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
         let thread = spawn(&tree, program, &steps).await;
-        lasting_command(&thread).await;
+        wait_for_tail(&thread).await;
         interrupt(&tree, &thread).await;
-        let ended = timeout(POLITELY, settled(&tree, &thread)).await.expect("it obeys");
+        let ended = timeout(OBEYS_WITHIN, settled(&tree, &thread))
+            .await
+            .expect("the program obeys");
         assert_eq!(kind(&ended), StatusKind::Interrupted, "{program}");
-        until("the end of the command", async || {
-            (!runs_a_lasting_command(&thread)).then_some(())
-        })
-        .await;
+        until("the end of the command", async || (!runs_tail(&thread)).then_some(())).await;
         assert!(
             !processes(&thread).is_empty(),
             "{program} itself waits for its next turn"
@@ -419,13 +418,13 @@ async fn interrupt_ends_commands_and_keeps_conversation() {
         assert_eq!(message(&settled(&tree, &thread).await), "we go on");
         let after = lab.stand_in.asked_by(program).pop().unwrap();
         assert!(after.messages > before.messages, "{before:?} {after:?}");
-        assert!(after.results[0].contains("first"), "it remembers: {after:?}");
+        assert!(after.results[0].contains("first"), "{program} remembers: {after:?}");
         assert!(after.results.last().unwrap().contains("second"), "{after:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_turn_is_steered() {
+async fn running_turn_is_steered() {
     if !are_wanted("steering") {
         return;
     }
@@ -447,7 +446,8 @@ async fn a_running_turn_is_steered() {
             let log = names(&about(&tree.log().await, &thread));
             log.iter().filter(|other| *other == name).count()
         };
-        // Gemini takes it when it has said what it was about to say: in this turn, or with the next if that is late.
+        // Gemini CLI receives the input after its current message: in this turn, or in the next turn if the message is
+        // late.
         if program != GEMINI {
             until("the input in the turn", async || {
                 (happened("InputDelivered").await > 0).then_some(())
@@ -455,7 +455,7 @@ async fn a_running_turn_is_steered() {
             .await;
         }
         std::fs::write(&go, "").unwrap();
-        until("what it was steered to", async || {
+        until("the steered answer", async || {
             let ended = settled(&tree, &thread).await;
             assert_eq!(kind(&ended), StatusKind::Completed, "{program}: {}", message(&ended));
             (message(&ended) == "the new way").then_some(())
@@ -468,7 +468,7 @@ async fn a_running_turn_is_steered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupt_does_not_wait_for_the_model() {
+async fn interrupt_does_not_wait_for_model() {
     if !are_wanted("interrupts of a model that writes") {
         return;
     }
@@ -478,7 +478,9 @@ async fn an_interrupt_does_not_wait_for_the_model() {
         let thread = spawn(&tree, program, &json!([{"delay": 50, "text": "slowly"}])).await;
         until("a request", async || lab.stand_in.asked_by(program).pop()).await;
         interrupt(&tree, &thread).await;
-        let ended = timeout(POLITELY, settled(&tree, &thread)).await.expect("it obeys");
+        let ended = timeout(OBEYS_WITHIN, settled(&tree, &thread))
+            .await
+            .expect("the program obeys");
         assert_eq!(kind(&ended), StatusKind::Interrupted, "{program}");
     }
 }
@@ -491,7 +493,7 @@ async fn provider_failure_fails_only_that_turn_with_its_text() {
     let lab = lab().await;
     let tree = tree(&lab).await;
     for (program, words) in [
-        // Codex has its own error code for that.
+        // Codex has its own text for this error.
         (CODEX, "internalServerError"),
         (CLAUDE, "the kitchen is on fire"),
     ] {
@@ -528,7 +530,7 @@ async fn changes_of_turn_are_an_artifact() {
         .await;
         assert_eq!(message(&settled(&tree, &thread).await), "made");
         let name = if program == GEMINI { "write_file" } else { "apply_patch" };
-        // Telemetry has its own pace.
+        // Telemetry may arrive later than the end of the turn.
         until("the last tool", async || {
             let last = tree.thread(&thread).await.last_tool;
             last.filter(|tool| tool.name == name)
@@ -557,7 +559,7 @@ async fn changes_of_turn_are_an_artifact() {
 
 // ---- the runner dies ----
 
-fn is_out_of_reach(event: &Event) -> bool {
+fn is_unreachable(event: &Event) -> bool {
     matches!(&event.kind, Some(Kind::ConditionChanged(changed))
         if changed.active && changed.kind() == ConditionKind::Unreachable)
 }
@@ -589,13 +591,13 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
     }
     let all: Vec<&str> = threads.iter().chain(&lost).map(String::as_str).collect();
     for thread in &all {
-        lasting_command(thread).await;
+        wait_for_tail(thread).await;
     }
 
-    // SIGKILL: the runner cannot clean up, and still no process remains.
+    // After SIGKILL the runner cannot clean up, but no process remains.
     runner.kill().await.unwrap();
-    no_process_is_left(&all).await;
-    tree.watch_after(0).await.until(is_out_of_reach).await;
+    wait_for_process_end(&all).await;
+    tree.watch_after(0).await.until(is_unreachable).await;
     assert!(has(&tree.thread(&threads[0]).await, ConditionKind::Unreachable));
 
     // The next runner with that name takes over the attempts that may continue. All others are settled.
@@ -609,8 +611,8 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
         );
         assert_eq!(done.generation, 2);
         assert!(!has(&done, ConditionKind::Unreachable));
-        // The conversation is the same: earlier calls are in it. A new one would have two results. It depends on the
-        // program whether the interrupted call is in it.
+        // The conversation is continued and contains the earlier calls. A new conversation would have two results.
+        // Whether the interrupted call is included depends on the program.
         let asked = lab.stand_in.asked_by(program).into_iter();
         let last = asked.max_by_key(|asked| asked.results.len()).expect("requests");
         assert!(last.results.len() >= 3 && last.results[0].contains("once"), "{last:?}");
@@ -640,5 +642,5 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
 
     tree.end().await;
     fleeting.end().await;
-    no_process_is_left(&all).await;
+    wait_for_process_end(&all).await;
 }

@@ -1,4 +1,5 @@
-//! The configurations of `docs/mcp.md`, used verbatim with the real programs: every tool call succeeds without a prompt.
+//! The configurations of `docs/mcp.md`, used verbatim with the real programs: every tool call succeeds without a
+//! prompt.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ use troupe_tests::{
 
 use super::{UNDER, results};
 
-/// The section of the page about a program: the text of its file, and its command for a terminal.
+/// Reads the page's section about a program. Returns the text of its configuration file and its terminal command.
 fn documented(title: &str) -> (String, String) {
     let page = fs::read_to_string(root().join("docs/mcp.md")).unwrap();
     let section = page.split(&format!("\n### {title}\n")).nth(1).expect(title);
@@ -113,7 +114,8 @@ async fn documented_configuration_works_unattended() {
         assert!(roles.contains("agent_type"), "{program}: {roles}");
         assert!(spawned.contains("agent_id"), "{program}: {spawned}");
         assert!(!note.contains("error"), "{program}: {note}");
-        // Troupe refuses to close an unknown agent, so the program has let the call pass. Gemini CLI's words are shortened.
+        // Troupe rejects the close of an unknown agent. This shows that the program made the call. Gemini CLI shortens
+        // the error.
         let refused = ["outside your subtree", "reported tool error"];
         assert!(refused.iter().any(|text| closed.contains(text)), "{program}: {closed}");
     }
@@ -122,6 +124,6 @@ async fn documented_configuration_works_unattended() {
         ..ListSessionsRequest::default()
     };
     let sessions = lab.client().list_sessions(request).await.unwrap().into_inner().sessions;
-    assert_eq!(sessions.len(), 4, "each program has led agents of its own");
+    assert_eq!(sessions.len(), 4, "each program has led its own agents");
     assert!(sessions.iter().all(|session| session.closed));
 }

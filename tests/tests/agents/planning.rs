@@ -1,4 +1,4 @@
-//! PLANNING mode with the real programs: their commands run, and can write in docs/ only.
+//! PLANNING mode with the real programs: their commands run and can write only in docs/.
 
 use std::{fs, path::Path};
 
@@ -35,7 +35,7 @@ async fn set_mode(tree: &Tree, mode: Mode) {
         .unwrap();
 }
 
-/// A command that prints a word, tries to write each path, and says which it wrote.
+/// Returns a step with a command that prints a word, tries to write each path, and prints the written paths.
 fn write_all(word: &str, paths: &[&str]) -> Value {
     let attempts: Vec<String> = paths
         .iter()
@@ -47,7 +47,7 @@ fn write_all(word: &str, paths: &[&str]) -> Value {
     json!({"shell": format!("echo {word}; ({}) 2>&1; true", attempts.join("; "))})
 }
 
-/// Two changes of mode. The conversation continues over both.
+/// Checks a program across two changes of mode. The conversation continues across both.
 async fn program_writes_docs_only(lab: &Lab, program: &str, sandbox: Sandbox) {
     let tree = planning(lab, sandbox).await;
     let name = |path: &str| format!("{path}-{program}-{sandbox:?}");

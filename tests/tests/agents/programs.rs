@@ -1,4 +1,4 @@
-//! `troupe doctor` with the real programs: their versions, and one dry turn whose key goes where its base URL says.
+//! `troupe doctor` with the real programs: their versions, and one dry turn that sends the key to the base URL.
 
 use serde_json::Value;
 use troupe_tests::{
@@ -15,7 +15,7 @@ async fn dry_turn_goes_to_the_base_url_of_its_key() {
     }
     let lab = Lab::without_runner(UNDER.as_ref()).await;
     let url = lab.stand_in.url.trim_end_matches('/');
-    // By default Gemini CLI asks a model to choose a model, which the stand-in cannot.
+    // By default, Gemini CLI lets a model choose the model, which the stand-in does not support.
     for program in [CLAUDE, CODEX] {
         let line = format!("troupe doctor --output json --programs {program} --dry-turn {program}");
         let mut command = lab.person(&line);
@@ -31,7 +31,7 @@ async fn dry_turn_goes_to_the_base_url_of_its_key() {
         assert_eq!(check("dry turn")["verdict"], "good", "{program}: {said}");
         assert!(
             !lab.stand_in.asked_by(program).is_empty(),
-            "{program} asked another host"
+            "{program} called another host"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Providers that fail, settings that a program cannot apply, tools that it does not offer, and conversations that
-//! outlive their program.
+//! Failing providers, settings that a program cannot apply, tools that are not offered, and conversations that outlive
+//! their program.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use troupe_tests::{
 
 use super::{ALL, UNDER, interrupt, lab, results, tree_of_all};
 
-/// The reason of a thread's condition; empty: it does not have the condition.
+/// Returns the reason of a thread's condition. It is empty if the thread does not have the condition.
 fn reason(thread: &Thread, kind: ConditionKind) -> String {
     let mut conditions = thread.conditions.iter();
     let condition = conditions.find(|condition| condition.kind() == kind);
     condition.map(|condition| condition.reason.clone()).unwrap_or_default()
 }
 
-/// The denials that were recorded for a thread: the tool and the reason of each.
+/// Returns the tool and the reason of each denial that was recorded for a thread.
 fn denials(log: &[Event], thread: &str) -> Vec<(String, String)> {
     let events = about(log, thread).into_iter();
     let denials = events.filter_map(|event| match event.kind {
@@ -38,7 +38,7 @@ fn kill_program(thread: &str, program: &str) {
     let lines = processes(thread);
     let pids = lines.iter().filter(of_program).filter_map(|line| line.split_once(' '));
     for (pid, _) in pids {
-        // Another one may have ended with its parent.
+        // A child process may already have ended with its parent.
         let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
     }
 }
@@ -46,7 +46,7 @@ fn kill_program(thread: &str, program: &str) {
 // ---- providers that fail ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failing_provider_shows_in_the_activity() {
+async fn failing_provider_is_shown_in_activity() {
     if !are_wanted("activity of a failing provider") {
         return;
     }
@@ -80,7 +80,10 @@ async fn requests_without_progress_end_the_turn() {
     assert_eq!(kind(&ended), StatusKind::Errored);
     let text = message(&ended);
     assert!(text.starts_with("provider request rate: 40 requests in "), "{text}");
-    assert!(lab.stand_in.asked_by(OPENCODE).len() < 60, "it sends more requests");
+    assert!(
+        lab.stand_in.asked_by(OPENCODE).len() < 60,
+        "{OPENCODE} sends more requests"
+    );
     // Its conversation continues with another program.
     send(&tree, &thread, &json!([{"text": "fine again"}])).await;
     assert_eq!(message(&settled(&tree, &thread).await), "fine again");
@@ -154,7 +157,7 @@ async fn effort_is_applied_or_a_condition_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_tools_alone_leave_codex_a_way_to_read() {
+async fn codex_with_only_read_tools_can_read() {
     if !are_wanted("a codex with read tools") {
         return;
     }
@@ -183,7 +186,7 @@ async fn read_tools_alone_leave_codex_a_way_to_read() {
 // ---- tools that are not offered ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn call_of_a_tool_that_is_not_offered_is_recorded() {
+async fn denied_call_of_unoffered_tool_is_recorded() {
     if !are_wanted("denials of tools that are not offered") {
         return;
     }
@@ -211,12 +214,12 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
             }
         }
 
-        // The next program resumes the conversation. Codex then has no raw events.
+        // The next program resumes the conversation. Codex then sends no raw events.
         if program != CODEX {
             continue;
         }
         kill_program(&thread, program);
-        // This turn fails if the runner gives it to the program before it sees that the program has ended.
+        // This turn fails if the runner sends it to the program before it detects that the program has ended.
         send(&tree, &thread, &json!([{"text": "still here"}])).await;
         settled(&tree, &thread).await;
         let steps = json!([
@@ -224,7 +227,7 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
             {"text": "so be it again"},
         ]);
         send(&tree, &thread, &steps).await;
-        // The explanation of the refusal may lead to one more answer.
+        // The explanation of the denial may cause an additional response.
         settled(&tree, &thread).await;
         until("another denial", async || {
             let denials = denials(&tree.log().await, &thread);
@@ -235,7 +238,7 @@ async fn call_of_a_tool_that_is_not_offered_is_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spawn_at_max_depth_tells_the_model_why() {
+async fn spawn_at_max_depth_explains_rejection_to_model() {
     if !are_wanted("the depth limit") {
         return;
     }
@@ -259,7 +262,7 @@ async fn spawn_at_max_depth_tells_the_model_why() {
             json!({"text": "alone then"}),
         ];
         if program == GEMINI {
-            // It takes no message within a prompt, so the explanation is a prompt of its own.
+            // This program receives no messages during a prompt, so the explanation is a separate prompt.
             steps.insert(2, json!({"text": "the tool is missing"}));
         }
         let thread = spawn(&tree, program, &steps.into()).await;
@@ -277,7 +280,7 @@ async fn spawn_at_max_depth_tells_the_model_why() {
     }
 }
 
-// ---- telemetry and ends ----
+// ---- telemetry ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn context_left_of_claude_is_known_in_its_first_turn() {
@@ -323,7 +326,7 @@ async fn conversation_continues_after_the_program_is_killed() {
         assert_eq!(message(&settled(&tree, &thread).await), "noted", "{program}");
         let messages = || lab.stand_in.asked_by(program).iter().map(|asked| asked.messages).max();
         let before = messages();
-        // While the model answers, so that the turn fails.
+        // The program is killed while the model responds, so that the turn fails.
         send(&tree, &thread, &json!([{"delay": 40, "text": "never said"}])).await;
         until("a request of the second turn", async || {
             (messages() > before).then_some(())
@@ -358,7 +361,7 @@ async fn lost_conversation_is_a_condition() {
     let thread = spawn(&tree, GEMINI, &json!([{"text": "noted"}])).await;
     assert_eq!(message(&settled(&tree, &thread).await), "noted");
     runner.kill().await.unwrap();
-    // What the program wrote down is gone, as after the loss of a disk.
+    // Deletes the program's files, as after the loss of a disk.
     let chats = lab.project().join("../s").join(&thread).join("gemini/.gemini/tmp");
     std::fs::remove_dir_all(&chats).unwrap();
     let _runner = lab.runner("r");

@@ -20,7 +20,7 @@ async fn transcript(tree: &Tree, thread: &str) -> Vec<TranscriptEntry> {
     answer.unwrap().into_inner().entries
 }
 
-/// The result of the call of a tool that was allowed.
+/// Returns the result of an allowed call of a tool.
 fn result_of<'e>(entries: &'e [TranscriptEntry], tool: &str) -> Option<&'e TranscriptEntry> {
     let calls = entries.iter().filter_map(|entry| entry.tool_call.as_ref());
     let call = calls

@@ -1,5 +1,5 @@
-//! Usage of turns: every call of the model counts, a budget stops a running turn of each program, totals are kept, and a
-//! turn that is running when the service stops continues later.
+//! Usage of turns: every call of the model is counted, a budget stops a running turn of each program, totals are kept,
+//! and a turn that is interrupted by the end of the service continues later.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use troupe_proto::supervisor::v1::{
 };
 use troupe_tests::{
     agents::{
-        CLAUDE, CODEX, Lab, OPENCODE, are_wanted, lasting_command, message, no_process_is_left, script, send, settled,
+        CLAUDE, CODEX, Lab, OPENCODE, are_wanted, message, script, send, settled, wait_for_process_end, wait_for_tail,
     },
     tree::{Tree, has, kind},
     within,
@@ -18,12 +18,14 @@ use troupe_tests::{
 
 use super::{ALL, LASTING, lab, spawn, tree_of_all};
 
-/// Model calls of a turn that nothing stops, and the tokens that each of them reads.
+/// Number of model calls of a turn that is not stopped.
 const CALLS: u64 = 12;
+/// Input tokens of each model call.
 const CALL: u64 = 30_000;
-/// In millionths. Each token costs one.
+/// The cost budget in millionths of the currency. Each token costs one millionth.
 const BUDGET: u64 = 50_000;
-/// From the call that spends the budget to the end of the turn, at most: telemetry, and the interrupt. The machine is busy.
+/// Maximum time from the call that spends the budget to the end of the turn, on a busy machine. It includes the
+/// telemetry and the interrupt.
 const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
 fn used(thread: &Thread) -> Usage {
@@ -34,7 +36,7 @@ fn reason(thread: &Thread) -> &str {
     &thread.status.as_ref().unwrap().reason
 }
 
-/// Whether a condition says that a budget does not stop its running turns.
+/// Returns whether a condition says that a budget does not stop running turns of the thread.
 fn is_usage_late(thread: &Thread) -> bool {
     let mut conditions = thread.conditions.iter();
     conditions.any(|condition| {
@@ -44,7 +46,7 @@ fn is_usage_late(thread: &Thread) -> bool {
     })
 }
 
-/// A turn with many calls of the model, each of which takes a moment.
+/// Returns the steps of a turn with many calls of the model, each with a delay.
 fn long_turn() -> Value {
     let step =
         json!({"shell": "echo on", "delay": 1, "usage": {"input": CALL, "cached": 0, "output": 10, "reasoning": 0}});
@@ -74,7 +76,9 @@ async fn cost_budget_stops_running_turn_of_every_program() {
     let tree = tree_of_all(&lab).await;
     for program in ALL {
         let thread = spawn_with_budget(&tree, program, &long_turn()).await;
-        let stopped = timeout(STOPS_WITHIN, settled(&tree, &thread)).await.expect("it stops");
+        let stopped = timeout(STOPS_WITHIN, settled(&tree, &thread))
+            .await
+            .expect("the turn stops");
         assert_eq!(
             kind(&stopped),
             StatusKind::Interrupted,
@@ -89,7 +93,7 @@ async fn cost_budget_stops_running_turn_of_every_program() {
         assert!(has(&stopped, ConditionKind::BudgetExhausted), "{program}");
         assert!(!is_usage_late(&stopped), "{program}: {:?}", stopped.conditions);
         let spent = used(&stopped);
-        // The call that spends the budget, and calls before the program obeyed the interrupt.
+        // The usage includes the call that spends the budget, and calls before the program obeyed the interrupt.
         assert!(
             (BUDGET..BUDGET + 4 * CALL).contains(&spent.input_tokens),
             "{program} has used {spent:?}"
@@ -116,7 +120,10 @@ async fn cost_budget_stops_running_turn_of_every_program() {
         assert_eq!(total.unpriced_tokens, 0, "{program}");
         let tokens = total.input_tokens + total.output_tokens;
         if program == CLAUDE {
-            assert!(total.cost_micros > tokens, "its own, higher cost: {total:?}");
+            assert!(
+                total.cost_micros > tokens,
+                "the program reports a higher cost: {total:?}"
+            );
         } else {
             assert_eq!(total.cost_micros, tokens, "{program}");
         }
@@ -130,7 +137,8 @@ async fn every_model_call_counts_over_turns_close_and_resume() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    // The stand-in counts 1000 and 100 more a step, 20 of them written.
+    // The stand-in reports 1000 tokens for the first step and 100 more for each further step. 20 of them are output
+    // tokens.
     let steps = json!([{"shell": "echo one"}, {"shell": "echo two"}, {"text": "made"}]);
     for program in ALL {
         let thread = spawn(&tree, program, &steps).await;
@@ -156,19 +164,19 @@ async fn every_model_call_counts_over_turns_close_and_resume() {
     assert_eq!(session.input_tokens, 4 * 6600);
 }
 
-/// Stops the service in the middle of a turn of each program, starts it again and has each continue.
+/// Stops the service during a turn of each program, starts it again, and continues each conversation.
 async fn stop_and_continue(lab: &mut Lab, programs: &[&str]) {
     let tree = tree_of_all(lab).await;
     let mut threads = Vec::new();
     for program in programs {
         let steps = json!([{"shell": "echo first"}, {"shell": LASTING}, {"text": "never said"}]);
         let thread = spawn(&tree, program, &steps).await;
-        lasting_command(&thread).await;
+        wait_for_tail(&thread).await;
         threads.push(thread);
     }
     lab.restart().await;
     let all: Vec<&str> = threads.iter().map(String::as_str).collect();
-    no_process_is_left(&all).await;
+    wait_for_process_end(&all).await;
     let tree = tree.by(lab.client());
     for (thread, program) in threads.iter().zip(programs) {
         let stopped = tree.thread(thread).await;

@@ -1,4 +1,4 @@
-//! Certificate rotation under load: no call fails, and later connections are presented the new certificates.
+//! Certificate rotation under load: no call fails, and later connections use the new certificates.
 //!
 //! Both services accept only TLS and authenticate each other and their clients by certificates. A rotation has three
 //! steps: the new authority is trusted together with the old one, then it issues every certificate, then the old one is
@@ -30,10 +30,10 @@ use troupe_tests::{
     within,
 };
 
-/// How often the authority is replaced.
+/// Number of times that the authority is replaced.
 const ROTATIONS: usize = 2;
 
-/// Who the supervisor is to the registry, and who the callers are.
+/// The identity of the supervisor at the registry.
 const SERVICE: &str = "spiffe://example.org/troupe/service/supervisor";
 const ADMIN: &str = "spiffe://example.org/troupe/admin/ann";
 
@@ -52,15 +52,15 @@ const FILES: [&str; 7] = [
 /// How files are replaced.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// All at once, by a link to the directory that they lie in, as Kubernetes does it.
+    /// All at once, by changing a link to their directory, like Kubernetes.
     Links,
-    /// One after the other, each by a new file that takes its name.
+    /// One after the other, each by renaming a new file to its name.
     Rename,
-    /// One after the other, each by writing into it.
+    /// One after the other, each by overwriting its content.
     Write,
 }
 
-/// A whole set of files, and those of a client with them, in a directory that stays as it is.
+/// A directory with a complete set of files of the services and of a client. It never changes.
 struct Version(PathBuf);
 
 impl Version {
@@ -68,8 +68,8 @@ impl Version {
         self.0.join(file)
     }
 
-    /// What a client has that starts now. It is given whole sets alone: a program that starts with half of one has
-    /// nothing earlier to go by.
+    /// Returns the files of a new client. A client always receives a complete set, because a program that starts with
+    /// an incomplete set has no earlier files to use.
     fn client(&self) -> ClientFiles {
         ClientFiles {
             authorities: Some(self.path("ca.crt")),
@@ -78,7 +78,7 @@ impl Version {
     }
 }
 
-/// The directory that the services read their files in.
+/// The directory from which the services read their files.
 struct Mount {
     directory: PathBuf,
     way: Way,
@@ -86,7 +86,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// The mount in that home, without files.
+    /// Creates the mount in a home directory, without files.
     fn new(home: &Path, way: Way) -> Self {
         let directory = home.join("mount");
         fs::create_dir(&directory).unwrap();
@@ -102,7 +102,7 @@ impl Mount {
         }
     }
 
-    /// Makes a set of files: these authorities are believed, that one issues.
+    /// Creates a set of files with these trusted authorities and certificates of `issuer`.
     fn make(&mut self, believed: &[&Authority], issuer: &Authority) -> Version {
         self.versions += 1;
         let directory = self.directory.join(format!("..{}", self.versions));
@@ -121,7 +121,7 @@ impl Mount {
         Version(directory)
     }
 
-    /// Makes the services read that version, while the callers continue after each step.
+    /// Makes the services read a version. After each step, all callers must complete a call.
     async fn show(&self, version: &Version, callers: &mut Callers) {
         match self.way {
             Way::Links => {
@@ -156,24 +156,24 @@ impl Mount {
     }
 }
 
-/// How a caller comes by its connections.
+/// How a caller creates its connections.
 enum Connection {
-    /// Keeps its connection.
+    /// The caller keeps one connection.
     Lasting(Channel),
-    /// It makes one for each call, with the files that are the newest then.
-    Anew(watch::Receiver<ClientFiles>),
+    /// The caller opens a new connection for each call, with the newest files.
+    PerCall(watch::Receiver<ClientFiles>),
 }
 
-/// What a caller asks.
+/// The calls of a caller.
 #[derive(Clone)]
 enum Question {
-    /// The registry for its agents.
+    /// Lists the agents of the registry.
     Agents,
-    /// The supervisor for a thread, about which it asks the registry, and for the thread's end.
+    /// Spawns a thread, for which the supervisor calls the registry, and closes it.
     Thread(Box<Tree>),
 }
 
-/// A client that calls all the time. A failed call ends it and fails the test.
+/// A client that calls continuously. A failed call fails the test.
 struct Caller {
     url: String,
     connection: Connection,
@@ -184,7 +184,7 @@ impl Caller {
     async fn call(&self) {
         let channel = match &self.connection {
             Connection::Lasting(channel) => channel.clone(),
-            Connection::Anew(files) => {
+            Connection::PerCall(files) => {
                 let files = files.borrow().clone();
                 connect(&self.url, &files).await.unwrap()
             }
@@ -211,12 +211,12 @@ impl Caller {
     }
 }
 
-/// All who call.
+/// All callers.
 struct Callers {
     /// The files for new connections.
     files: watch::Sender<ClientFiles>,
     tasks: JoinSet<()>,
-    /// How many calls of each were answered.
+    /// Number of completed calls of each caller.
     answered: Vec<watch::Receiver<u64>>,
     ended: CancellationToken,
 }
@@ -237,10 +237,10 @@ impl Callers {
         self.answered.push(answered);
     }
 
-    /// Waits until each has begun a call after this moment and was answered.
+    /// Waits until each caller has completed a call that began after this moment.
     async fn have_all_called(&mut self) {
         for answered in &mut self.answered {
-            // The next answer may be that of a call that began before.
+            // The next response may belong to a call that began earlier.
             let enough = *answered.borrow() + 2;
             let called = within("an answer", answered.wait_for(|calls| *calls >= enough)).await;
             called.expect("no call fails");
@@ -255,13 +255,13 @@ impl Callers {
     }
 }
 
-/// Both services, and who calls them.
+/// Both services and their callers.
 struct TestCluster {
     authority: Authority,
     present: Version,
     mount: Mount,
     callers: Callers,
-    /// Between the supervisor and the registry.
+    /// The relay between the supervisor and the registry.
     relay: Relay,
     registry: String,
     supervisor: String,
@@ -302,13 +302,13 @@ impl TestCluster {
         }
     }
 
-    /// A session, seen over a connection that lasts.
+    /// Creates a session over a permanent connection.
     async fn tree(&self) -> Tree {
         let channel = connect(&self.supervisor, &self.present.client()).await.unwrap();
         Tree::open(client::supervisor_over(channel, None), CreateSessionRequest::default()).await
     }
 
-    /// Lets callers of every kind begin.
+    /// Starts callers of every kind.
     async fn begin_calls(&mut self, tree: &Tree) {
         for (url, question) in [
             (&self.registry, Question::Agents),
@@ -316,7 +316,7 @@ impl TestCluster {
         ] {
             let lasting = connect(url, &self.present.client()).await.unwrap();
             let anew = self.callers.files.subscribe();
-            for connection in [Connection::Lasting(lasting), Connection::Anew(anew)] {
+            for connection in [Connection::Lasting(lasting), Connection::PerCall(anew)] {
                 self.callers.add(Caller {
                     url: url.clone(),
                     connection,
@@ -327,7 +327,7 @@ impl TestCluster {
         self.callers.have_all_called().await;
     }
 
-    /// Puts a new authority in the place of the present one, and answers the old one.
+    /// Replaces the current authority with a new one and returns the old one.
     async fn rotate(&mut self) -> Authority {
         let old = mem::take(&mut self.authority);
         let new = &self.authority;
@@ -341,9 +341,8 @@ impl TestCluster {
         old
     }
 
-    /// Asserts that new connections are presented certificates of the new authority, and have to present such
-    /// certificates.
-    async fn is_rotated(&self, old: &Authority) {
+    /// Checks that new connections receive certificates of the new authority, and must present such certificates.
+    async fn assert_rotated(&self, old: &Authority) {
         let new = self.present.client();
         let believes_old = ClientFiles {
             authorities: Some(old.publish(self.home.path(), "old.crt")),
@@ -354,14 +353,17 @@ impl TestCluster {
             ..new.clone()
         };
         for url in [&self.registry, &self.supervisor] {
-            assert!(is_served(url, &new).await, "{url} does not show the new certificate");
-            assert!(!is_served(url, &believes_old).await, "{url} shows the old certificate");
-            assert!(!is_served(url, &shows_old).await, "{url} believes the old authority");
+            assert!(is_served(url, &new).await, "{url} does not present the new certificate");
+            assert!(
+                !is_served(url, &believes_old).await,
+                "{url} presents the old certificate"
+            );
+            assert!(!is_served(url, &shows_old).await, "{url} trusts the old authority");
         }
     }
 }
 
-/// Starts a service over the files of the mount, and answers where it serves.
+/// Starts a service with the files of the mount and returns its address.
 async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAddr) {
     let (mut command, ready) = service(home, name);
     let file = |kind: &str| format!("mount/{name}.{kind}");
@@ -372,14 +374,14 @@ async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAdd
     ready.start(&mut command).await
 }
 
-/// A new connection, made with these files.
+/// Opens a new connection with these files.
 async fn connect(url: &str, files: &ClientFiles) -> Result<Channel, Error> {
     let endpoint = Endpoint::from_shared(url.to_owned()).unwrap();
     within("a connection or a refusal", tls::connect(endpoint, files)).await
 }
 
-/// Whether a new connection is answered anything, even what is open to all. TLS 1.3 lets a client begin before its
-/// certificate is judged.
+/// Returns whether a call over a new connection succeeds. The call is necessary because, with TLS 1.3, a client can
+/// connect before the server has verified its certificate.
 async fn is_served(url: &str, files: &ClientFiles) -> bool {
     match connect(url, files).await {
         Ok(channel) => {
@@ -391,7 +393,7 @@ async fn is_served(url: &str, files: &ClientFiles) -> bool {
     }
 }
 
-async fn no_call_fails(way: Way) {
+async fn assert_no_call_fails(way: Way) {
     let mut cluster = TestCluster::start(way).await;
     let tree = cluster.tree().await;
     let begin = tree.head().await;
@@ -399,7 +401,7 @@ async fn no_call_fails(way: Way) {
     cluster.begin_calls(&tree).await;
     for _ in 0..ROTATIONS {
         let old = cluster.rotate().await;
-        cluster.is_rotated(&old).await;
+        cluster.assert_rotated(&old).await;
     }
     cluster.callers.end().await;
 
@@ -407,32 +409,32 @@ async fn no_call_fails(way: Way) {
     let log = tree.log().await;
     let seen = watch.up_to(log.len() as u64).await;
     let expected = &log[usize::try_from(begin).unwrap()..];
-    assert!(seen == expected, "the watch missed something");
+    assert!(seen == expected, "the watch missed an event");
 
-    // The supervisor kept its connections to the registry. A spawn needs a new one now, where each believes the new
-    // authority alone.
+    // The supervisor kept its connections to the registry. Now a spawn needs a new connection, on which both services
+    // trust only the new authority.
     cluster.relay.cut().await;
     tree.spawn("worker").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn links_that_are_swapped_fail_no_call() {
-    no_call_fails(Way::Links).await;
+async fn swapped_links_fail_no_call() {
+    assert_no_call_fails(Way::Links).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_renamed_fail_no_call() {
-    no_call_fails(Way::Rename).await;
+async fn renamed_files_fail_no_call() {
+    assert_no_call_fails(Way::Rename).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_written_fail_no_call() {
-    no_call_fails(Way::Write).await;
+async fn overwritten_files_fail_no_call() {
+    assert_no_call_fails(Way::Write).await;
 }
 
 /// While certificate and key do not match, the supervisor keeps using the pair that it read before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_replaced_certificate_keeps_registry_reachable() {
+async fn partly_replaced_certificate_keeps_registry_reachable() {
     let mut cluster = TestCluster::start(Way::Rename).await;
     let tree = cluster.tree().await;
     tree.spawn("worker").await;

@@ -1,7 +1,7 @@
-//! Peers that speak HTTP/2 badly, or too much of it. Each is ended or refused with a code of RFC 9113, and others are
-//! served all the while on connections of their own.
+//! Peers that violate HTTP/2 or flood the server. Each connection or call is ended with a code of RFC 9113, while other
+//! clients are served on their own connections.
 //!
-//! Frames are written by hand: a client library would not send them.
+//! The frames are built by hand, because a client library would not send them.
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
 
@@ -35,7 +35,7 @@ use troupe_tests::{
     within,
 };
 
-/// What a client says first.
+/// The connection preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 // Kinds of frames.
@@ -65,20 +65,21 @@ const CANCEL: u32 = 8;
 const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The stream of connections themselves, and the first one of a client.
+/// The stream of frames about the connection itself.
 const CONNECTION: u32 = 0;
+/// The first stream of a client.
 const FIRST: u32 = 1;
 
-/// The largest payload that a server takes that has not asked for more, in bytes.
+/// Default maximum size of a payload that a server accepts, in bytes.
 const MAX_PAYLOAD: usize = 16_384;
 
-/// How much of a flood is sent: many times what any bound allows.
+/// Number of frames of a flood: many times more than any limit allows.
 const FLOOD: u32 = 2_000;
 
-/// A method that only known callers may call.
+/// A method that requires authentication.
 const LIST_AGENTS: &str = "/troupe.registry.v1.AgentRegistryService/ListAgents";
 
-/// An empty message of gRPC: not compressed, of no length.
+/// An empty gRPC message: uncompressed and with length 0.
 const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -90,10 +91,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Fields of headers, as HPACK has them where it neither compresses nor remembers.
+/// Encodes header fields with HPACK, without compression and without indexing.
 fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     const LITERAL: u8 = 0;
-    /// From this length on it takes a second byte.
+    /// Lengths from this value on need a second byte.
     const LONG: usize = 127;
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -101,7 +102,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
         for text in [name, value] {
             block.push(u8::try_from(text.len().min(LONG)).unwrap());
             if let Some(rest) = text.len().checked_sub(LONG) {
-                // One byte has room for seven bits.
+                // Each byte contains seven bits of the length.
                 assert!(rest < LONG, "{text}");
                 block.push(u8::try_from(rest).unwrap());
             }
@@ -111,12 +112,12 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// Returns the fields of a call that both services answer for every caller.
+/// Returns the header fields of a call that both services accept from every caller.
 fn health() -> Vec<u8> {
     call_of("/grpc.health.v1.Health/Check")
 }
 
-/// The fields of a call of this method.
+/// Returns the header fields of a call of this method.
 fn call_of(path: &str) -> Vec<u8> {
     block(&[
         (":method", "POST"),
@@ -128,17 +129,17 @@ fn call_of(path: &str) -> Vec<u8> {
     ])
 }
 
-/// The beginning of a call, which waits for its message.
+/// Returns the frames that begin a call, without its message.
 fn begin(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &health())
 }
 
-/// Returns the message of a call that has begun, and the end of its stream.
+/// Returns the frame with the message of a call that has begun. It also ends the stream.
 fn finish(stream: u32) -> Vec<u8> {
     frame(DATA, END_STREAM, stream, EMPTY_MESSAGE)
 }
 
-/// A frame that was received.
+/// A received frame.
 #[derive(Debug)]
 struct Received {
     kind: u8,
@@ -152,25 +153,25 @@ impl Received {
         self.flags & flag != 0
     }
 
-    /// The number at that place of the payload.
+    /// Returns the 32-bit number at an offset of the payload.
     fn number(&self, at: usize) -> u32 {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 }
 
-/// A connection of frames.
+/// A raw HTTP/2 connection.
 struct Peer {
     stream: TcpStream,
 }
 
 impl Peer {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     async fn connect(at: SocketAddr) -> Self {
         let stream = TcpStream::connect(at).await.unwrap();
         Self { stream }
     }
 
-    /// Connects and says what every client says first.
+    /// Connects and sends the preface and the settings of a client.
     async fn greet(at: SocketAddr) -> Self {
         let mut peer = Self::connect(at).await;
         peer.send(PREFACE).await;
@@ -178,12 +179,12 @@ impl Peer {
         peer
     }
 
-    /// Sends as much as is taken: a server that has had enough reads no more.
+    /// Sends bytes until all are sent or the server stops reading.
     async fn send(&mut self, bytes: &[u8]) {
-        let _ = within("room for bytes", self.stream.write_all(bytes)).await;
+        let _ = within("the end of a write", self.stream.write_all(bytes)).await;
     }
 
-    /// The next frame; `None`: the server has ended the connection.
+    /// Returns the next frame; `None` if the server has closed the connection.
     async fn receive(&mut self) -> Option<Received> {
         let receiving = async {
             let mut head = [0; 9];
@@ -201,14 +202,15 @@ impl Peer {
         within("a frame or the end", receiving).await
     }
 
-    /// Why the server ends a connection that sends these bytes.
+    /// Sends bytes on a new connection and returns the error code with which the server ends it.
     async fn ended_after(at: SocketAddr, bytes: &[u8]) -> Option<u32> {
         let mut peer = Self::greet(at).await;
         peer.send(bytes).await;
         peer.ended().await
     }
 
-    /// Why the server ends the connection, in the frame that says so; `None`: without one.
+    /// Waits until the server ends the connection and returns the error code of its GOAWAY frame; `None` without such a
+    /// frame.
     async fn ended(&mut self) -> Option<u32> {
         let mut reason = None;
         while let Some(received) = self.receive().await {
@@ -219,7 +221,7 @@ impl Peer {
         reason
     }
 
-    /// Waits for the answer on that stream: a message, or the code that the stream is reset with.
+    /// Waits for the response on a stream: a message, or the error code of the stream's reset.
     async fn answered(&mut self, stream: u32) -> Result<(), u32> {
         loop {
             let received = self.receive().await.expect("the connection continues");
@@ -235,14 +237,14 @@ impl Peer {
     async fn ping(&mut self) {
         self.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
         loop {
-            let received = self.receive().await.expect("the connection stays");
+            let received = self.receive().await.expect("the connection continues");
             if received.kind == PING && received.has(ACK) {
                 return;
             }
         }
     }
 
-    /// The payload of the next ping; `None`: the server has ended the connection.
+    /// Returns the payload of the next ping; `None` if the server has closed the connection.
     async fn pinged(&mut self) -> Option<Vec<u8>> {
         loop {
             let received = self.receive().await?;
@@ -301,7 +303,7 @@ async fn list_agents(at: SocketAddr) {
     answer.unwrap();
 }
 
-/// Where a registry serves whose bounds have this change.
+/// Starts a registry with changed limits and returns its address.
 async fn registry_with(change: impl FnOnce(&mut ServeLimits)) -> SocketAddr {
     let mut limits = ServeLimits::default();
     change(&mut limits);
@@ -314,7 +316,7 @@ async fn registry_with(change: impl FnOnce(&mut ServeLimits)) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_malformed_frame_ends_its_connection() {
+async fn malformed_frame_ends_its_connection() {
     const INITIAL_WINDOW_SIZE: u16 = 4;
     const MAX_FRAME_SIZE: u16 = 5;
     let setting = |name: u16, value: u32| {
@@ -328,7 +330,8 @@ async fn a_malformed_frame_ends_its_connection() {
     .concat();
     let promise = [&2_u32.to_be_bytes()[..], &health()].concat();
     let protocol: &[u32] = &[PROTOCOL_ERROR];
-    // Where two codes are named, the RFC has the first one, and the HTTP/2 library of the services says the other.
+    // Where two codes are listed, the RFC requires the first one, and the services' HTTP/2 library sends the second
+    // one.
     let size_or_protocol: &[u32] = &[FRAME_SIZE_ERROR, PROTOCOL_ERROR];
     let malformed: &[(&str, Vec<u8>, &[u32])] = &[
         ("data of no stream", frame(DATA, NONE, CONNECTION, b"x"), protocol),
@@ -344,13 +347,13 @@ async fn a_malformed_frame_ends_its_connection() {
         ),
         ("a stream of the server's", begin(2), protocol),
         (
-            "fields that nothing began",
+            "a continuation without headers",
             frame(CONTINUATION, END_HEADERS, FIRST, &health()),
             protocol,
         ),
         ("another frame between fields", interrupted, protocol),
         (
-            "fields that mean nothing",
+            "invalid header compression",
             frame(HEADERS, END_HEADERS, FIRST, &[0x80]),
             &[COMPRESSION_ERROR, PROTOCOL_ERROR],
         ),
@@ -418,7 +421,7 @@ async fn other_protocols_receive_only_settings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_ends_its_connection() {
+async fn flood_ends_its_connection() {
     let field = frame(CONTINUATION, NONE, FIRST, &block(&[("a", "b")]));
     let fields_without_end = [frame(HEADERS, NONE, FIRST, &health()), field.repeat(FLOOD as usize)];
     let nothing = frame(DATA, NONE, FIRST, &[]);
@@ -443,12 +446,12 @@ async fn a_flood_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_malformed_call_is_reset_alone() {
+async fn malformed_call_is_reset_alone() {
     let cluster = TestCluster::start().await;
     for at in cluster.services() {
         let answers = async {
             let mut peer = Peer::greet(at).await;
-            // HTTP/2 has no such field.
+            // HTTP/2 does not permit this field.
             let more = block(&[("connection", "close")]);
             peer.send(&frame(HEADERS, END_HEADERS, 1, &[health(), more].concat()))
                 .await;
@@ -478,7 +481,7 @@ async fn only_the_call_with_oversized_headers_is_rejected() {
         let answers = async {
             let mut peer = Peer::greet(at).await;
             let mut answers = Vec::new();
-            // Three fields less leave room for those of every call.
+            // Three fields fewer leave enough space for the fields of every call.
             for (stream, more) in [(1, bound / size - 3), (3, bound / size + 1), (5, 0)] {
                 peer.send(&call(stream, more)).await;
                 answers.push(peer.answered(stream).await);
@@ -504,7 +507,7 @@ async fn stream_above_the_limit_is_rejected_alone() {
             let last = peer.answered(stream(bound)).await;
             peer.send(&finish(FIRST)).await;
             let first = peer.answered(FIRST).await;
-            // An ended stream makes room.
+            // After a stream has ended, a new stream is accepted.
             let next = stream(bound + 1);
             peer.send(&[begin(next), finish(next)].concat()).await;
             [last, first, peer.answered(next).await]
@@ -541,9 +544,9 @@ async fn stream_limits_of_threads_and_operators_are_separate() {
     let mut watches = cluster.beside(opening).await;
     Watch::open(&cluster.up.client(), request.clone()).await;
 
-    // An ended watch makes room.
+    // After a watch has ended, a new watch is accepted.
     watches.pop();
-    within("room for a watch", async { while watch().await.is_err() {} }).await;
+    within("an accepted watch", async { while watch().await.is_err() {} }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -579,13 +582,13 @@ async fn old_connection_gets_goaway_and_finishes_its_calls() {
     let mut old = Peer::greet(at).await;
     old.send(&begin(FIRST)).await;
     let reason = loop {
-        let received = old.receive().await.expect("it is not cut off");
+        let received = old.receive().await.expect("the connection is not cut off");
         if received.kind == GOAWAY {
             break received.number(4);
         }
     };
     assert_eq!(reason, NO_ERROR);
-    let ping = old.pinged().await.expect("a call is still on it");
+    let ping = old.pinged().await.expect("the connection still has a call");
     old.send(&frame(PING, ACK, CONNECTION, &ping)).await;
     list_agents(at).await;
     old.send(&finish(FIRST)).await;
@@ -595,7 +598,7 @@ async fn old_connection_gets_goaway_and_finishes_its_calls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connection_without_ping_responses_is_closed() {
-    /// How many answers show that a connection lives on.
+    /// Number of ping responses after which the connection counts as alive.
     const PINGS: usize = 5;
     let at = registry_with(|limits| {
         limits.keepalive_interval = Duration::from_millis(20);
@@ -623,11 +626,11 @@ async fn connection_without_ping_responses_is_closed() {
     list_agents(at).await;
 }
 
-/// The calls that a hostile thread opens, in streams of one connection and in connections.
+/// Number of streams that a hostile thread opens on each connection.
 const STREAMS: u32 = 1_000;
 const CONNECTIONS: usize = 3;
 
-/// Opens that many calls of a method with a token, and reads on until as many are answered as have to be.
+/// Opens calls of a method with a token, and reads until `answers` calls have a response.
 async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u8]>, answers: u32) -> Peer {
     let token = block(&[("authorization", &format!("Bearer {token}"))]);
     let fields = [call_of(path), token].concat();
@@ -639,11 +642,11 @@ async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u
             peer.send(&frame(DATA, END_STREAM, stream, message)).await;
         }
     }
-    // Answered after everything that was sent before it.
+    // The ping is answered after all earlier frames.
     peer.send(&frame(PING, NONE, CONNECTION, &[0; 8])).await;
     let (mut answered, mut is_read) = (0, false);
     while answered < answers || !is_read {
-        let received = peer.receive().await.expect("the connection stays");
+        let received = peer.receive().await.expect("the connection continues");
         match received.kind {
             HEADERS => answered += 1,
             PING if received.has(ACK) => is_read = true,
@@ -657,7 +660,7 @@ async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u
 async fn hostile_threads_do_not_lock_out_operators() {
     let pair = Pair::start().await;
     let at = pair.supervisor_at();
-    // Each tree has a thread that nothing executes, so a wait for it lasts.
+    // Each tree has a thread without a runner, so a wait for it does not end.
     let mut trees = Vec::new();
     for _ in 0..2 {
         let tree = pair.tree().await;
@@ -670,7 +673,7 @@ async fn hostile_threads_do_not_lock_out_operators() {
         ("GetThread", false, limits.max_calls_per_thread),
         ("WaitAgents", true, limits.max_waits_per_thread),
     ] {
-        // A connection has all its calls refused, or all but as many as its thread may have open.
+        // All calls of a connection are rejected, except for the number that a thread may have open.
         let answers = STREAMS - u32::try_from(bound).unwrap();
         let mut attack = Vec::new();
         for (tree, child) in &trees {
@@ -691,7 +694,7 @@ async fn hostile_threads_do_not_lock_out_operators() {
             }
         }
         let (tree, _) = &trees[0];
-        // A thread whose calls all wait may still call other methods.
+        // A thread with the maximum number of waiting calls may still call other methods.
         let own = pair.with_token(&tree.root_token);
         let request = GetSessionRequest::default();
         let answer = within("an answer", own.clone().get_session(request)).await;
@@ -745,7 +748,7 @@ async fn unauthenticated_connection_gets_goaway() {
     let watch = frame(HEADERS, END_HEADERS, FIRST, &call_of("/grpc.health.v1.Health/Watch"));
     watching.send(&[watch, finish(FIRST)].concat()).await;
     assert_eq!(watching.answered(FIRST).await, Ok(()));
-    // It calls with the authority of this machine.
+    // The call authenticates the connection, because calls from this machine are trusted.
     let mut known = Peer::greet(at).await;
     let list = frame(HEADERS, END_HEADERS, FIRST, &call_of(LIST_AGENTS));
     known.send(&[list, finish(FIRST)].concat()).await;
@@ -753,14 +756,14 @@ async fn unauthenticated_connection_gets_goaway() {
 
     assert_eq!(silent.ended().await, Some(NO_ERROR));
     assert_eq!(checking.ended().await, Some(NO_ERROR));
-    // It has more time than those, and not without end.
+    // An unauthenticated connection with an open watch has more time than the others, but not unlimited time.
     watching.ping().await;
     assert_eq!(watching.ended().await, Some(NO_ERROR));
     known.ping().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_message_frees_the_place_of_its_call() {
+async fn late_message_releases_slot_of_its_call() {
     let at = registry_with(|limits| {
         limits.message_within = Duration::from_millis(200);
         limits.max_calls_per_caller = 1;
@@ -769,9 +772,9 @@ async fn late_message_frees_the_place_of_its_call() {
     let mut slow = Peer::greet(at).await;
     slow.send(&frame(HEADERS, END_HEADERS, FIRST, &call_of(LIST_AGENTS)))
         .await;
-    // The answer has headers alone.
+    // The response consists of headers only.
     loop {
-        let received = slow.receive().await.expect("the connection stays");
+        let received = slow.receive().await.expect("the connection continues");
         if received.kind == HEADERS {
             assert!(received.has(END_STREAM));
             break;

@@ -1,5 +1,5 @@
-//! Operators whom an identity provider vouches for, and parts of Troupe whom a cluster does, at services that know them by
-//! its keys alone: from a file, or from the provider itself.
+//! Callers with signed tokens (JWTs): operators with tokens of an identity provider, and parts of Troupe with tokens of
+//! a cluster. The services read the keys from a file or from the provider.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ use troupe_tests::{
     within,
 };
 
-/// Starts a supervisor that accepts only identities that these keys have signed.
+/// Starts a supervisor that accepts only tokens that were signed with these keys.
 async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, SocketAddr) {
     let (mut command, ready) = service(home, "supervisor");
     command
@@ -43,7 +43,7 @@ async fn supervisor(home: &Home, keys: &str, arguments: &[&str]) -> (Child, Sock
     ready.start(&mut command).await
 }
 
-/// Starts a supervisor that knows the keys of one provider, from a file.
+/// Starts a supervisor that reads the keys of one provider from a file.
 async fn supervisor_of_provider(home: &Home, arguments: &[&str]) -> (Key, Child, SocketAddr) {
     let key = Key::new("one");
     fs::write(home.path().join("keys.json"), key.published()).unwrap();
@@ -51,7 +51,7 @@ async fn supervisor_of_provider(home: &Home, arguments: &[&str]) -> (Key, Child,
     (key, process, address)
 }
 
-/// Lists the sessions with that token.
+/// Lists the sessions with a token. Returns their number or the code of the error.
 async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
     let listed = client::supervisor(at, Some(token))
         .list_sessions(ListSessionsRequest::default())
@@ -62,7 +62,7 @@ async fn lists(at: SocketAddr, token: &str) -> Result<usize, Code> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_says_who_is_an_operator_and_of_what_kind() {
+async fn provider_token_sets_operator_and_role() {
     let home = Home::default();
     let (key, _process, address) = supervisor_of_provider(&home, &[]).await;
     let by = |role: &str| client::supervisor(address, Some(&key.token(role)));
@@ -93,7 +93,7 @@ async fn groups_and_service_accounts_have_granted_roles() {
         created.map(drop).map_err(|status| status.code())
     };
 
-    // As a cluster projects them: they have no role, and no claim can be added.
+    // Like projected service account tokens: they have no role, and no claim can be added.
     let namespace = json!({"kubernetes.io": {"namespace": "ci", "serviceaccount": {"name": "deployer"}}});
     assert_eq!(creates(&key.signed(ACCOUNT, namespace.clone())).await, Ok(()));
     let other = key.signed("system:serviceaccount:ci:default", namespace);
@@ -120,7 +120,7 @@ async fn jwt_with_built_in_operator_name_is_rejected() {
     assert_eq!(lists(address, token.trim()).await, Ok(0));
 }
 
-/// What a provider publishes.
+/// The content that a provider publishes.
 #[derive(Clone, Default)]
 struct Published {
     keys: Arc<Mutex<String>>,
@@ -161,7 +161,7 @@ async fn publish(published: Published) -> SocketAddr {
 }
 
 /// Waits until a viewer with a token of this key is accepted.
-async fn await_let_in(address: SocketAddr, key: &Key) {
+async fn await_accepted(address: SocketAddr, key: &Key) {
     let token = key.token("viewer");
     within("the keys", async { while lists(address, &token).await.is_err() {} }).await;
 }
@@ -180,14 +180,14 @@ async fn keys_are_fetched_again_for_an_unknown_key_id() {
     let url = format!("https://{front}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-ca", believed.to_str().unwrap()]).await;
 
-    await_let_in(address, &old).await;
+    await_accepted(address, &old).await;
     published.change(new.published(), "");
-    await_let_in(address, &new).await;
+    await_accepted(address, &new).await;
     assert_eq!(lists(address, &old.token("viewer")).await, Err(Code::Unauthenticated));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
+async fn keys_are_fetched_with_current_token_of_the_file() {
     let home = Home::default();
     let (old, new) = (Key::new("old"), Key::new("new"));
     let published = Published::default();
@@ -200,23 +200,23 @@ async fn keys_are_asked_for_with_the_token_that_the_file_has_then() {
     let url = format!("http://{provider}/keys");
     let (_process, address) = supervisor(&home, &url, &["--jwt-keys-token", "keys.token"]).await;
 
-    await_let_in(address, &old).await;
+    await_accepted(address, &old).await;
     published.change(new.published(), &token("second"));
     fs::write(&file, token("second")).unwrap();
-    await_let_in(address, &new).await;
+    await_accepted(address, &new).await;
 }
 
-/// The subject of an account of a cluster.
+/// Returns the subject of a service account of a cluster.
 fn account(name: &str) -> String {
     format!("system:serviceaccount:troupe:{name}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
+async fn parts_of_troupe_authenticate_by_account_tokens() {
     let home = Home::default();
     let key = Key::new("one");
     fs::write(home.path().join("keys.json"), key.published()).unwrap();
-    // As long as a cluster makes them, which says more of the pod.
+    // As long as a real token, which contains more claims about the pod.
     let pod = "x".repeat(63);
     let of = |name: &str| {
         key.signed(
@@ -247,7 +247,7 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
     ];
     let (_process, address) = supervisor(&home, "keys.json", &arguments).await;
 
-    // The supervisor asks the registry for a spawn, and the runner that has attached is given it.
+    // For a spawn, the supervisor calls the registry, and the attached runner receives the thread.
     let operator = fs::read_to_string(home.path().join("data/operator.token")).unwrap();
     let operator = client::supervisor(address, Some(operator.trim()));
     let tree = Tree::open(operator, CreateSessionRequest::default()).await;
@@ -264,7 +264,7 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
             .await;
         attached.map(drop).map_err(|status| status.code())
     };
-    // The token of a pod does not serve another runner.
+    // The token of a pod is not valid for another runner id.
     assert_eq!(attaches(&of("runner")).await, Err(Code::PermissionDenied));
     let asks = async |token: &str| {
         let mut client = client::registry(registry, Some(token));
@@ -278,7 +278,7 @@ async fn parts_of_troupe_are_known_by_the_tokens_of_their_accounts() {
     for nobody in ["default", "supervisor"] {
         assert_eq!(attaches(&of(nobody)).await, Err(Code::Unauthenticated), "{nobody}");
     }
-    // It is a runner and no operator.
+    // A runner's token is not an operator's token.
     assert_eq!(lists(address, &of("runner")).await, Err(Code::PermissionDenied));
 }
 
@@ -298,7 +298,7 @@ async fn role_grant_of_a_non_caller_is_rejected_at_start() {
 }
 
 #[tokio::test]
-async fn keys_do_not_come_over_plain_http_from_elsewhere() {
+async fn keys_over_plain_http_from_other_hosts_are_rejected() {
     let home = Home::default();
     let (mut command, _) = service(&home, "supervisor");
     command

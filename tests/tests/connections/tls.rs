@@ -1,5 +1,5 @@
-//! Both services, a runner and the command line as processes, over TLS alone: clients have no tokens and authenticate
-//! by certificates.
+//! Both services, a runner and the command line as processes with TLS: clients have no tokens and authenticate by
+//! certificates.
 
 use std::{
     path::PathBuf,
@@ -47,7 +47,7 @@ impl TestCluster {
         self.home.path().join(name)
     }
 
-    /// Starts a service, and answers its URL once it serves.
+    /// Starts a service, waits until it serves, and returns its URL.
     async fn serve(&self, name: &str, arguments: &[&str]) -> (Child, String) {
         let (mut command, ready) = service(&self.home, name);
         command
@@ -80,7 +80,7 @@ impl TestCluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_alone_say_who_everybody_is() {
+async fn certificates_alone_authenticate_all_callers() {
     let cluster = TestCluster::new();
     let (_registry, registry) = cluster.serve("registry", &[]).await;
     let to_registry = ["--registry-url", &registry, "--registry-ca", "ca.crt"];
@@ -136,7 +136,7 @@ async fn certificates_alone_say_who_everybody_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_says_which_client_cannot_connect_and_why() {
+async fn failed_tls_handshake_is_logged_with_peer_and_error() {
     let cluster = TestCluster::new();
     let (mut command, ready) = service(&cluster.home, "registry");
     command
@@ -145,7 +145,7 @@ async fn a_service_says_which_client_cannot_connect_and_why() {
     let mut process = command.spawn().unwrap();
     let address = within("a service that serves", ready.address()).await;
 
-    // Like a client whose URL begins with `http`.
+    // Like a client whose URL begins with `http` instead of `https`.
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     let mut log = BufReader::new(process.stderr.take().unwrap()).lines();

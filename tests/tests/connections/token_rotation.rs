@@ -1,5 +1,5 @@
-//! Static tokens that are replaced while both services serve: the new one is valid together with the old one, then
-//! instead of it, without a restart.
+//! Rotation of static tokens without a restart: at first, the new token and the old token are both valid. Later, only
+//! the new token is valid.
 
 use std::{fs, net::SocketAddr, os::unix::fs::symlink, path::Path, process::Stdio};
 
@@ -18,15 +18,15 @@ use troupe_tests::{
 const OLD: &str = "the-old-token-of-all";
 const NEW: &str = "the-new-token-of-all";
 
-/// What the supervisor and the registry say to a token.
+/// The responses of the supervisor and of the registry to a token.
 type Answers = [Result<(), Code>; 2];
 const WELCOME: Answers = [Ok(()), Ok(())];
 const REFUSED: Answers = [Err(Code::Unauthenticated), Err(Code::Unauthenticated)];
 
-/// The token file, as a service in the home names it.
+/// The path of the token file, relative to the home directory.
 const FILE: &str = "mount/tokens";
 
-/// Replaces the token file as Kubernetes does: by a link to the directory that it lies in.
+/// Replaces the token file like Kubernetes, by changing a link to its directory.
 fn mount(home: &Home, version: &str, text: &str) {
     let mount = home.path().join("mount");
     fs::create_dir_all(mount.join(version)).unwrap();
@@ -42,7 +42,7 @@ async fn serve(home: &Home, name: &str, arguments: &[&str]) -> (Child, SocketAdd
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_token_counts_beside_the_old_one_and_then_instead_of_it() {
+async fn new_token_is_valid_with_old_token_and_then_alone() {
     let home = Home::default();
     mount(&home, "..1", OLD);
     symlink(Path::new("..data/tokens"), home.path().join(FILE)).unwrap();
@@ -77,14 +77,14 @@ async fn a_new_token_counts_beside_the_old_one_and_then_instead_of_it() {
         mount(&home, version, &text);
         assert_eq!(asks(OLD).await, old, "{version}");
         assert_eq!(asks(NEW).await, new, "{version}");
-        // The supervisor asks the registry for a spawn, with the first token of the file.
+        // For a spawn, the supervisor calls the registry with the first token of the file.
         let known = if old == WELCOME { OLD } else { NEW };
         tree.by(by(known)).spawn("worker").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_line_shows_the_first_token_of_a_file() {
+async fn command_line_sends_first_token_of_file() {
     let home = Home::default();
     mount(&home, "..1", OLD);
     symlink(Path::new("..data/tokens"), home.path().join(FILE)).unwrap();

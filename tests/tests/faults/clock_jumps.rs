@@ -1,8 +1,8 @@
-//! Clocks that are set while agents work: a timeout of a second lasts a second, a deadline in an hour stays, and the
-//! time in a log never goes back.
+//! Changes of the clock while agents work: a timeout of a second lasts a second, a deadline in an hour does not change,
+//! and the time in a log never decreases.
 //!
 //! The service and its runner are processes. `tests/faults/clock.c` offsets the service's time of day by the value that
-//! a test sets. A budget of time represents everything that ends by a timer.
+//! a test sets. Time budgets stand for everything that ends by a timer.
 
 use std::{process::Stdio, time::SystemTime};
 
@@ -17,7 +17,7 @@ use troupe_tests::{
 
 use crate::machine::{DATA, Life, Machine};
 
-/// The file that says by how many seconds the clock is off.
+/// The file with the offset of the clock in seconds.
 const OFFSET: &str = "offset";
 /// A day, in seconds.
 const TOMORROW: &str = "86400";
@@ -31,8 +31,8 @@ async fn machine() -> Machine {
     Machine::with("clock", &[("CLOCK_OFFSET", OFFSET)]).await
 }
 
-/// A runner whose clock is right, until it is dropped. Its agents hold on until they are stopped, if that is their
-/// task.
+/// A runner with the correct clock, which is stopped when it is dropped. Its agents keep running until they are stopped
+/// if their task is `hold`.
 struct Runner {
     _process: Child,
     _home: Home,
@@ -54,7 +54,7 @@ impl Runner {
     }
 }
 
-/// Has an agent hold on that has so many seconds, and answers once its turn runs.
+/// Spawns an agent that keeps running, with a time budget in seconds, and waits until its turn runs.
 async fn hold(tree: &Tree, seconds: i64) -> String {
     let budget = Budget {
         wall_time: Some(prost_types::Duration { seconds, nanos: 0 }),
@@ -70,7 +70,7 @@ async fn hold(tree: &Tree, seconds: i64) -> String {
     thread
 }
 
-/// Waits until that has happened to a thread.
+/// Waits until a thread has an event of this kind.
 async fn until(tree: &Tree, thread: &str, kind: &str) {
     within(kind, async {
         let mut watch = tree.watch_after(0).await;
@@ -105,7 +105,7 @@ async fn clock_set_forward_ends_nothing_early() {
     let long = hold(&tree, HOUR).await;
 
     machine.put(OFFSET, TOMORROW);
-    // The later hold ends first. Until then the service has checked the other deadlines.
+    // The agent that was spawned later ends first. By then, the service has checked the other deadlines.
     let brief = hold(&tree, SECOND).await;
     until(&tree, &brief, "TurnEnded").await;
     let thread = tree.thread(&long).await;

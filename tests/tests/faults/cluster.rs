@@ -44,13 +44,13 @@ use troupe_tests::{
     within,
 };
 
-use crate::{given, spawn, threads};
+use crate::{number_from, spawn, threads};
 
-/// Where the log is.
+/// The location of the log.
 enum Log {
-    /// In a database of the server that all tests share.
+    /// A database of the server that all tests share.
     Shared(Database),
-    /// In a database of a server that the test controls.
+    /// A database of a server that the test controls.
     Own {
         primary: Server,
         address: Address,
@@ -58,7 +58,7 @@ enum Log {
     },
 }
 
-/// Members over one database. Each has a data directory of its own.
+/// Members over one database. Each member has its own data directory.
 pub struct Members {
     log: Log,
     grounds: Vec<Ground>,
@@ -110,7 +110,7 @@ impl Members {
         self.services[index].as_ref().unwrap()
     }
 
-    /// Takes a member in order to end it.
+    /// Removes and returns a member, so that the test can end it.
     pub fn take(&mut self, index: usize) -> Service {
         self.services[index].take().unwrap()
     }
@@ -164,7 +164,7 @@ impl Members {
         self.know(self.services.iter().flatten().count()).await;
     }
 
-    /// Waits until so many members know each other.
+    /// Waits until this number of members know each other.
     async fn know(&self, count: usize) {
         let mut polls = interval(Duration::from_millis(50));
         within("the members", async {
@@ -210,9 +210,13 @@ async fn every_member_serves_every_session() {
     assert!(threads(&second).await.contains(&thread));
     watch.until(|event| event.thread_id == thread).await;
     assert_whole(&third.log().await);
-    assert_eq!(members.owner(&tree.session), "member-0", "no other member took it over");
+    assert_eq!(
+        members.owner(&tree.session),
+        "member-0",
+        "no other member took over the session"
+    );
 
-    // Messages of any length, concurrent calls and errors are the same through any member.
+    // Messages of any length, concurrent calls and errors work equally through any member.
     for length in [10, 100_000] {
         second.send(&thread, &"x".repeat(length)).await;
     }
@@ -236,7 +240,7 @@ async fn every_member_serves_every_session() {
         (forwarded.code(), forwarded.message(), forwarded.details())
     );
 
-    // The headers of an error end the response, which not every client checks.
+    // An error consists of headers only. Not every client checks this.
     for index in 0..3 {
         let channel = client::endpoint(members.member(index).address()).connect().await;
         let message = unknown.encode_to_vec();
@@ -254,14 +258,14 @@ async fn every_member_serves_every_session() {
         assert!(response.body().is_end_stream(), "by member {index}");
     }
 
-    // A token of one member counts at the others.
+    // A token of one member is valid at the others.
     let mut by_thread = client::supervisor(members.member(1).address(), Some(&tree.root_token));
     let request = GetSessionRequest {
         session_id: tree.session.clone(),
     };
     by_thread.get_session(request).await.unwrap();
 
-    // A listing shows the present state of a session that another member has in memory.
+    // A listing contains the current state of a session that another member has in memory.
     let other = Tree::open(members.client(1), CreateSessionRequest::default()).await;
     spawn(&other.by(members.client(2)), String::from("b")).await.unwrap();
     for index in 0..3 {
@@ -403,7 +407,8 @@ fn is_lost(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
 
-/// `TROUPE_CLUSTER_FREEZE` sets how many seconds the member stays frozen after the other one has taken its session over.
+/// `TROUPE_CLUSTER_FREEZE` sets the number of seconds for which the member stays frozen after the takeover of its
+/// session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_member_never_answers_with_stale_state() {
     let members = Members::start(2).await;
@@ -423,9 +428,9 @@ async fn frozen_member_never_answers_with_stale_state() {
     let thread = spawn(&living, String::from("during")).await.unwrap();
     let sequence = living.head().await;
     assert_eq!(members.owner(&tree.session), "member-1");
-    sleep(Duration::from_secs(given("TROUPE_CLUSTER_FREEZE", 0))).await;
+    sleep(Duration::from_secs(number_from("TROUPE_CLUSTER_FREEZE", 0))).await;
     members.member(0).thaw();
-    // The member was removed. It ends, or answers with an error until then.
+    // The member was removed. It ends, or responds with an error before it ends.
     match within("an answer of the frozen member", asked).await.unwrap() {
         Ok(answer) => assert!(answer.into_inner().session.unwrap().sequence >= sequence, "stale"),
         Err(status) => assert!(is_lost(&status), "{status}"),
@@ -458,7 +463,7 @@ async fn only_members_may_name_another_caller() {
         .list_sessions(forged)
         .await;
     assert_eq!(reason_of(&refused.unwrap_err()), Some(Reason::Unauthenticated));
-    // Without a token the caller is who it is: the header is ignored.
+    // Without a member's token, the header is ignored.
     let mut ignored = Request::new(ListSessionsRequest::default());
     ignored
         .metadata_mut()
@@ -477,7 +482,7 @@ async fn sessions_move_and_members_drain() {
         session_id: tree.session.clone(),
         name: name.to_owned(),
     };
-    // A call that waits survives all moves.
+    // A waiting call survives all moves.
     let awaited = spawn(&tree, String::from("awaited")).await.unwrap();
     let waiting = {
         let (mut client, session_id, thread) = (members.client(1), tree.session.clone(), awaited.clone());
@@ -545,7 +550,7 @@ async fn sessions_move_and_members_drain() {
     assert_whole(&by.log().await);
 }
 
-/// A member that drains waits for a session that it is loading, and hands it over too.
+/// A draining member waits for a session that it is loading, and hands it over too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_member_hands_over_what_it_loads() {
     const LOCK: &str = "BEGIN; LOCK TABLE requests IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)";
@@ -566,7 +571,7 @@ async fn draining_member_hands_over_what_it_loads() {
         })
         .await;
     };
-    // It ends with an error when it is terminated, and by itself if the test fails before.
+    // The statement ends with an error when it is terminated, or by itself if the test fails earlier.
     let locker = Arc::clone(&members);
     let locked = tokio::task::spawn_blocking(move || locker.query(LOCK));
     until(LOCKED).await;
@@ -634,11 +639,12 @@ async fn watch_of_sessions_waits_until_a_killed_member_is_removed() {
     assert!(first.unwrap().unwrap().synced);
 }
 
-/// A member that beats but does not answer the others is not removed. The watch ends with an error that says so.
+/// A member that sends heartbeats but does not answer the others is not removed. The watch ends with an error that says
+/// so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_of_sessions_ends_if_a_member_does_not_answer() {
     let members = Members::start(1).await;
-    // Connections are established, and nothing answers.
+    // Connections to this listener are established, but nothing answers on them.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let ground = Ground::new().await;
@@ -660,11 +666,11 @@ async fn watch_of_sessions_ends_if_a_member_does_not_answer() {
     assert_eq!(reason_of(&refused), Some(Reason::SessionMoving));
 }
 
-/// A runner whose programs survive the end of its stream, as those of `troupe run` do.
+/// A runner whose programs survive the end of its stream, as with `troupe run`.
 struct MovingRunner {
     runner: Option<Runner>,
     attempts: Vec<Attempt>,
-    /// The supervisor that it attaches to.
+    /// A client of the supervisor to which the runner attaches.
     through: Runners,
 }
 
@@ -680,13 +686,13 @@ impl MovingRunner {
     /// Receives the start of a thread and begins its turn.
     async fn run(&mut self, thread: &str) {
         let runner = self.runner.as_mut().unwrap();
-        // Supervisors without threads of the runner hear of it too.
+        // Supervisors without threads of the runner receive it too.
         runner.beat().await;
         let attempt = runner.run(thread).await;
         self.attempts.push(attempt);
     }
 
-    /// Completes a turn. Attaches again as often as the supervisors ask for it, and resends the report.
+    /// Completes a turn. Attaches again as often as the supervisors request it, and sends the report again.
     async fn complete(&mut self, index: usize) {
         const REPORT: u64 = 2;
         let attempt = self.attempts[index].clone();
@@ -707,11 +713,11 @@ impl MovingRunner {
     }
 }
 
-/// The programs of a runner continue, and each report counts once, when the supervisors of their sessions end.
+/// When the supervisors of their sessions end, the programs of a runner continue, and each report is applied once.
 /// `TROUPE_CLUSTER_PROGRAMS` sets the number of programs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_survive_the_end_of_members() {
-    let threads_of_each: usize = given("TROUPE_CLUSTER_PROGRAMS", 12) / 3;
+    let threads_of_each: usize = number_from("TROUPE_CLUSTER_PROGRAMS", 12) / 3;
     let mut members = Members::start(3).await;
     members.know_each_other().await;
     let mut runner = MovingRunner::attach(members.member(1).runners()).await;
@@ -752,7 +758,7 @@ async fn programs_survive_the_end_of_members() {
         assert_eq!(once, threads_of_each, "{turns:?}");
         for thread in tree.threads().await.into_iter().filter(|thread| thread.depth > 0) {
             assert_eq!(kind(&thread), StatusKind::Completed, "{thread:?}");
-            assert_eq!(thread.generation, 1, "a second attempt");
+            assert_eq!(thread.generation, 1, "no second attempt was started");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Members of a cluster that are killed, frozen and stopped at random while many clients write.
 //!
-//! `TROUPE_CLUSTER_FAULTS` sets the number of faults, `TROUPE_CLUSTER_FAILOVERS` that of the failovers of the database,
-//! and `TROUPE_CLUSTER_WRITERS` that of the writers. With `TROUPE_CLUSTER_KILLS=1` every fault is a `kill -9`.
-//! `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the seconds of the outage of the database.
+//! `TROUPE_CLUSTER_FAULTS` sets the number of faults, `TROUPE_CLUSTER_FAILOVERS` the number of failovers of the
+//! database, and `TROUPE_CLUSTER_WRITERS` the number of writers. With `TROUPE_CLUSTER_KILLS=1`, every fault is a `kill
+//! -9`. `TROUPE_SEED` repeats a run. `TROUPE_CLUSTER_OUTAGE` sets the duration of the database's outage in seconds.
 
 use std::{
     sync::{
@@ -20,11 +20,11 @@ use tonic::{Code, Request};
 use troupe_proto::supervisor::v1::{CreateSessionRequest, SetThreadNoteRequest, event::Kind};
 use troupe_tests::{client::Supervisor, events::assert_whole, postgres_server::Server, rng::Rng, tree::Tree, within};
 
-use crate::{cluster::Members, given, seed};
+use crate::{cluster::Members, number_from, seed};
 
 const MEMBERS: usize = 3;
 
-/// How long a writer waits for an answer before it asks another member.
+/// Time after which a writer without a response calls another member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// A fault of a member.
@@ -56,8 +56,8 @@ impl Fault {
     }
 }
 
-/// A client that sets the note of its session's root to 1, 2, 3, ..., each through the next member, until it is
-/// acknowledged.
+/// A client that sets the note of its session's root to 1, 2, 3, and so on. It tries each note through one member after
+/// the other until the note is acknowledged.
 struct Writer {
     tree: Tree,
     clients: Vec<Supervisor>,
@@ -143,7 +143,7 @@ impl Load {
             running: JoinSet::new(),
             stop: Arc::new(AtomicBool::new(false)),
         };
-        for number in 0..given("TROUPE_CLUSTER_WRITERS", 8_u64) {
+        for number in 0..number_from("TROUPE_CLUSTER_WRITERS", 8_u64) {
             let first = usize::try_from(number).unwrap() % MEMBERS;
             let tree = Tree::open(members.client(first), CreateSessionRequest::default()).await;
             let acknowledged = Arc::new(AtomicU64::new(0));
@@ -164,7 +164,8 @@ impl Load {
         counts.map(|(_, count)| count.load(Ordering::Acquire)).collect()
     }
 
-    /// Waits until each writer has got two acknowledgements more than `before`: the second one began after the fault.
+    /// Waits until each writer has received two acknowledgements more than `before`. The second of these calls began
+    /// after the fault.
     async fn progress(&self, before: &[u64]) {
         let mut polls = interval(Duration::from_millis(10));
         let progress = async {
@@ -180,7 +181,7 @@ impl Load {
         within("progress of all sessions", progress).await;
     }
 
-    /// Stops the writers and checks the logs. Returns what was written.
+    /// Stops the writers and checks the logs. Returns a description of the written events.
     async fn finish(mut self, members: &Members) -> String {
         self.stop.store(true, Ordering::Release);
         let mut longest = Duration::ZERO;
@@ -206,12 +207,12 @@ fn distribution(mut recoveries: Vec<Duration>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_faults_of_members_lose_nothing() {
-    let faults = given("TROUPE_CLUSTER_FAULTS", 4);
+    let faults = number_from("TROUPE_CLUSTER_FAULTS", 4);
     let mut rng = Rng::new(seed("TROUPE_SEED"), "faults");
     let mut members = Members::start(MEMBERS).await;
     members.know_each_other().await;
     let load = Load::start(&members).await;
-    let only_kills = given("TROUPE_CLUSTER_KILLS", 0_u64) > 0;
+    let only_kills = number_from("TROUPE_CLUSTER_KILLS", 0_u64) > 0;
     let mut recoveries = Vec::new();
     for number in 0..faults {
         let fault = Fault::random(&mut rng, only_kills);
@@ -244,11 +245,11 @@ async fn random_faults_of_members_lose_nothing() {
     );
 }
 
-/// The database's primary is killed and its standby promoted. In two of three cases, a member is killed or frozen at the
-/// same time.
+/// The database's primary is killed and its standby promoted. In two of three cases, a member is killed or frozen at
+/// the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_of_database_lose_nothing() {
-    let failovers = given("TROUPE_CLUSTER_FAILOVERS", 2);
+    let failovers = number_from("TROUPE_CLUSTER_FAILOVERS", 2);
     let mut rng = Rng::new(seed("TROUPE_SEED"), "failovers");
     let mut members = Members::at(Server::start(&[]), MEMBERS).await;
     members.know_each_other().await;
@@ -292,7 +293,7 @@ async fn failovers_of_database_lose_nothing() {
     println!("recovery: {}", distribution(recoveries));
 }
 
-/// Waits until a member that was frozen has ended, or beats again.
+/// Waits until a member that was frozen has ended or sends heartbeats again.
 async fn settled(members: &mut Members, index: usize) {
     let sql = format!("SELECT beats FROM members WHERE name = 'member-{index}'");
     let before = members.query(&sql);
@@ -309,7 +310,7 @@ async fn settled(members: &mut Members, index: usize) {
 /// No member is removed during an outage of the database. Calls succeed again after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_of_database_removes_no_member() {
-    let outage = Duration::from_secs(given("TROUPE_CLUSTER_OUTAGE", 6));
+    let outage = Duration::from_secs(number_from("TROUPE_CLUSTER_OUTAGE", 6));
     let mut members = Members::at(Server::start(&[]), MEMBERS).await;
     members.know_each_other().await;
     let tree = Tree::open(members.client(0), CreateSessionRequest::default()).await;

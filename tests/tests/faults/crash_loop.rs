@@ -1,5 +1,5 @@
-//! `kill -9` at any moment, repeatedly, under many writers: every acknowledged write is in the log exactly once and in
-//! order, and watchers that resume see every event exactly once.
+//! `kill -9` at any moment, repeatedly, with many writers: every acknowledged write is in the log exactly once and in
+//! order, and watchers that resume receive every event exactly once.
 //!
 //! `TROUPE_CRASH_ROUNDS` sets the number of kills (20 by default). `TROUPE_CRASH_SEED` repeats the moments and the
 //! scripts of a failed run.
@@ -33,20 +33,21 @@ use troupe_tests::{
     within,
 };
 
-use crate::{given, seed};
+use crate::{number_from, seed};
 
 const WRITERS: usize = 32;
 const WATCHERS: usize = 4;
-/// How often the service dies over one session: a start replays it, and shall not take longer than a life.
+/// Number of kills of the service with one session. A start replays the session's log and must not take longer than the
+/// time between two kills.
 const DEATHS_PER_SESSION: usize = 25;
-/// How long a life lasts once the service serves, in milliseconds.
+/// Time from the start of serving until the next kill, in milliseconds.
 const LIFE: RangeInclusive<u64> = 50..=400;
-/// One of so many calls is made twice, as by a client that missed the answer.
+/// One of this number of calls is made twice, as by a client that missed the response.
 const TWICE: u64 = 8;
-/// No writer shall ever be refused for want of room.
+/// Limits that no writer reaches.
 const LIMITS: &[&str] = &["--max-threads", "10000", "--max-open-threads", "10000"];
 
-/// One thing that happened to a thread, as an answer promised it and as the log tells it.
+/// A change of a thread, according to a response or to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Spawned { parent: String, task: String },
@@ -77,7 +78,7 @@ impl Change {
     }
 }
 
-/// The events of each thread, in order.
+/// The changes of each thread, in order.
 type Journal = BTreeMap<String, Vec<Change>>;
 
 /// A writer that continues across restarts of the service.
@@ -94,7 +95,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes until it is enough, and answers what it was promised. No call is left without an answer.
+    /// Writes until it is told to stop, and returns the acknowledged changes. Each call is repeated until it has a
+    /// response.
     async fn write(mut self) -> Journal {
         loop {
             self.episode().await;
@@ -104,7 +106,7 @@ impl Writer {
         }
     }
 
-    /// A thread and its child, and another thread that is closed at times.
+    /// Works with a thread and its child, and with another thread that is sometimes closed.
     async fn episode(&mut self) {
         let root = self.root.clone();
         let parent = self.spawn(&root).await;
@@ -226,7 +228,7 @@ impl Writer {
         self.promised(thread, Change::Closed);
     }
 
-    /// The request id of the next call, which stands for its text as well.
+    /// Returns the request id of the next call. It is also the text of the call.
     fn next_id(&mut self) -> String {
         self.calls += 1;
         format!("{}-{}", self.name, self.calls)
@@ -246,7 +248,7 @@ impl Writer {
         let first = told(self.answer(&request, &call).await);
         if self.rng.one_in(TWICE) {
             let again = told(self.answer(&request, &call).await);
-            assert_eq!(again, first, "asked again: {request:?}");
+            assert_eq!(again, first, "repeated request: {request:?}");
         }
         first
     }
@@ -281,14 +283,14 @@ async fn next_life(lives: &mut watch::Receiver<Supervisor>) {
     within("the next life", lives.changed()).await.unwrap();
 }
 
-/// Watches a session to its end, over all of its lives.
+/// Watches a session to its end, across all restarts of the service.
 async fn follow(mut lives: watch::Receiver<Supervisor>, session: String) -> Vec<Event> {
     let mut seen = Vec::new();
     loop {
         let client = lives.borrow_and_update().clone();
         match read_on(client, &session, &mut seen).await {
             Ok(true) => return seen,
-            // It ended by itself and can be resumed at once.
+            // The stream ended without an error and can be resumed immediately.
             Ok(false) => {}
             Err(status) => {
                 assert!(leaves_open(&status), "a watch after {}: {status:?}", seen.len());
@@ -298,7 +300,7 @@ async fn follow(mut lives: watch::Receiver<Supervisor>, session: String) -> Vec<
     }
 }
 
-/// Reads from where a watcher was. Answers whether the session is over.
+/// Resumes a watch at its position and reads it. Returns whether the session has ended.
 async fn read_on(mut client: Supervisor, session: &str, seen: &mut Vec<Event>) -> Result<bool, Status> {
     let request = WatchThreadsRequest {
         session_id: session.to_owned(),
@@ -308,7 +310,7 @@ async fn read_on(mut client: Supervisor, session: &str, seen: &mut Vec<Event>) -
     let mut stream = client.watch_threads(request).await?.into_inner();
     while let Some(response) = stream.message().await? {
         if let Some(Message::Event(event)) = response.message {
-            assert_eq!(event.sequence, seen.len() as u64 + 1, "one is missing or comes twice");
+            assert_eq!(event.sequence, seen.len() as u64 + 1, "an event is missing or repeated");
             let is_last = matches!(event.kind, Some(Kind::SessionClosed(_)));
             seen.push(event);
             if is_last {
@@ -335,8 +337,8 @@ async fn assert_explained(tree: &Tree) {
     .await;
 }
 
-/// What the log tells of every thread but the root.
-fn told(log: &[Event], root: &str) -> Journal {
+/// Returns the changes in the log of all threads except the root.
+fn logged_changes(log: &[Event], root: &str) -> Journal {
     let mut journal = Journal::new();
     for event in log {
         if !event.thread_id.is_empty() && event.thread_id != root {
@@ -349,28 +351,32 @@ fn told(log: &[Event], root: &str) -> Journal {
     journal
 }
 
-/// Checks the log of a closed session against what its writers were promised.
+/// Compares the log of a closed session with the acknowledged changes.
 fn check(log: &[Event], root: &str, promised: &Journal) {
     assert_whole(log);
     let statuses = statuses(log);
     assert!(statuses.values().all(|status| *status == StatusKind::Shutdown));
-    let told = told(log, root);
+    let logged = logged_changes(log, root);
     for (thread, changes) in promised {
-        assert_eq!(told.get(thread), Some(changes), "{thread}: told, and promised");
+        assert_eq!(
+            logged.get(thread),
+            Some(changes),
+            "{thread}: changes in the log and acknowledged changes differ"
+        );
     }
-    for thread in told.keys() {
+    for thread in logged.keys() {
         assert!(promised.contains_key(thread), "{thread} was spawned without a request");
     }
 }
 
 fn assert_same(seen: &[Event], log: &[Event]) {
-    assert_eq!(seen.len(), log.len(), "how much a watcher saw");
+    assert_eq!(seen.len(), log.len(), "number of events that a watcher received");
     for (seen, logged) in seen.iter().zip(log) {
-        assert_eq!(seen, logged, "what a watcher saw");
+        assert_eq!(seen, logged, "an event that a watcher received");
     }
 }
 
-/// Everything that the sessions have in common.
+/// The data that all sessions share.
 struct Run {
     ground: Ground,
     lives: watch::Sender<Supervisor>,
@@ -379,8 +385,8 @@ struct Run {
 }
 
 impl Run {
-    /// A session, written and watched while the service dies so many times; answers the last life and the session's
-    /// log.
+    /// Writes and watches a session while the service is killed `deaths` times. Returns the last process, the session
+    /// and its log.
     async fn session(&mut self, mut service: Service, deaths: usize) -> (Service, Tree, Vec<Event>) {
         let tree = Tree::open(service.client(), CreateSessionRequest::default()).await;
         let enough = Arc::new(AtomicBool::new(false));
@@ -404,7 +410,7 @@ impl Run {
             watchers.spawn(follow(self.lives.subscribe(), tree.session.clone()));
         }
         for _ in 0..deaths {
-            // The moment is random, so there is no event to wait for.
+            // The time of the kill is random, so there is no event to wait for.
             sleep(self.rng.millis(LIFE)).await;
             service.kill().await;
             service = self.ground.start(LIMITS).await;
@@ -443,7 +449,7 @@ impl Run {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
-    let rounds: usize = given("TROUPE_CRASH_ROUNDS", 20);
+    let rounds: usize = number_from("TROUPE_CRASH_ROUNDS", 20);
 
     let ground = Ground::new().await;
     let mut service = ground.start(LIMITS).await;
@@ -462,10 +468,7 @@ async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
         service = last;
         finished.push((tree, log));
     }
-    assert!(
-        run.cut_off.load(Ordering::Relaxed) > 0,
-        "no death met a call that was under way"
-    );
+    assert!(run.cut_off.load(Ordering::Relaxed) > 0, "no kill interrupted a call");
 
     // Threads that finished long ago still exist.
     for (tree, log) in finished {

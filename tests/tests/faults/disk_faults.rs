@@ -46,7 +46,8 @@ fn spawn(tree: &Tree) -> SpawnAgentRequest {
     }
 }
 
-/// A start that takes as long as the disk does, as that of a large log, which is checked as a whole.
+/// Starts the service on a slow disk. The start takes long, like the start with a large log, which is checked
+/// completely.
 async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
     let (mut command, _) = service(home, "supervisor");
     let mut process = machine
@@ -73,8 +74,7 @@ async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn service_opening_its_log_is_live_not_ready_and_stoppable() {
     let machine = machine().await;
-    // The tokens exist after this start. Without its log and keys the next start waits for the disk to create a new
-    // log.
+    // This start creates the tokens. Without its log and keys, the next start waits for the disk to create a new log.
     assert!(machine.start(&[]).await.terminate().await.success());
     for file in fs::read_dir(machine.path(DATA)).unwrap() {
         let file = file.unwrap();
@@ -114,7 +114,7 @@ async fn full_disk_rejects_writes_serves_reads_and_recovers() {
         "nothing was done: the disk is full",
     );
     let log = tree.log().await;
-    assert_eq!(log.len() as u64, head, "nothing happened");
+    assert_eq!(log.len() as u64, head, "no event was recorded");
 
     machine.put(FAULT, "");
     let spawned = Box::pin(within("room on the disk", async {
@@ -137,10 +137,10 @@ async fn full_disk_rejects_writes_serves_reads_and_recovers() {
     life.kill().await;
 }
 
-/// A turn that cannot be recorded has no runner: the only place of its runner is free again, and the turn is dispatched
-/// as soon as recording works.
+/// A turn that cannot be recorded releases the only capacity of its runner. It is dispatched as soon as recording works
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
+async fn unrecorded_turn_releases_capacity_of_its_runner() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
@@ -179,10 +179,10 @@ async fn a_turn_that_cannot_be_recorded_gives_its_place_back() {
     life.kill().await;
 }
 
-/// Entries of a transcript that cannot be stored are void: the runner's stream continues, and the transcript says so
-/// later.
+/// Transcript entries that cannot be stored are void. The runner's stream continues, and the transcript later contains
+/// a notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transcript_on_full_disk_loses_entries_and_says_so() {
+async fn transcript_on_full_disk_reports_lost_entries() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let tree = Tree::open(life.client(), CreateSessionRequest::default()).await;
@@ -233,9 +233,10 @@ async fn transcript_on_full_disk_loses_entries_and_says_so() {
     life.kill().await;
 }
 
-/// The client has disconnected and cannot know the result. The creation happens once, and a retry returns its result.
+/// The deadline has ended the call, so the client does not know the result. The session is created once, and a retry
+/// returns it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
+async fn session_created_after_missed_deadline_exists_once() {
     let machine = machine().await;
     let life = machine.start(&[]).await;
     let request = || CreateSessionRequest {
@@ -249,7 +250,7 @@ async fn a_session_whose_creation_its_deadline_cut_off_is_there_once() {
     let code = cut_off.unwrap_err().code();
     assert!(
         matches!(code, Code::DeadlineExceeded | Code::Cancelled),
-        "the service or the client says that time is over, not {code}"
+        "expected an error of the deadline, not {code}"
     );
 
     machine.put(FAULT, "");
@@ -274,9 +275,12 @@ async fn read_only_disk_ends_service_without_loss() {
 
     machine.put(FAULT, "read-only");
     let answer = tree.try_spawn(spawn(&tree)).await;
-    assert!(answer.is_err(), "it cannot have been written: {answer:?}");
+    assert!(
+        answer.is_err(),
+        "a write to a read-only disk cannot succeed: {answer:?}"
+    );
     let status = life.ended().await;
-    assert!(!status.success(), "it says that it did not end in order: {status}");
+    assert!(!status.success(), "the exit status reports the failure: {status}");
 
     let home = Home::default();
     let (mut command, _) = machine.supervisor(&home);
@@ -290,7 +294,7 @@ async fn read_only_disk_ends_service_without_loss() {
     machine.put(FAULT, "");
     let life = machine.start(&[]).await;
     let tree = tree.by(life.client());
-    // No response to the spawn arrived, so it is retried. It happens once.
+    // The spawn received no response, so it is retried. It has one effect.
     let spawned = Spawned::of(tree.try_spawn(spawn(&tree)).await.unwrap());
     let later = tree.log().await;
     assert_whole(&later);

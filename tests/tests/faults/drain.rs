@@ -1,6 +1,6 @@
-//! SIGTERM under load: a thousand watches are open, callers keep spawning, some peers have stopped in the middle of the
-//! handshake or never read, and a client watches the health at the admin port. The service still ends in time, every
-//! watch receives the position to resume from, and acknowledged writes exist after the next start.
+//! SIGTERM under load: a thousand watches are open, callers spawn continuously, some peers have stopped in the middle
+//! of the handshake or never read, and a client watches the health at the admin port. The service still ends in time,
+//! every watch receives the position to resume from, and acknowledged writes exist after the next start.
 
 use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
 
@@ -38,24 +38,24 @@ use troupe_tests::{
     within,
 };
 
-/// Watches of the session that the callers spawn in.
+/// Number of watches of the session in which the callers spawn.
 const WATCHES: usize = 1000;
-/// Watches of the registry.
+/// Number of watches of the registry.
 const AGENT_WATCHES: usize = 100;
-/// The number of callers that spawn.
+/// Number of callers that spawn.
 const CALLERS: usize = 4;
 /// Number of acknowledged spawns before the service gets the signal.
 const ANSWERS: usize = 40;
 
-/// From SIGTERM to the end of the process. A peer that stays half open takes the whole drain, 7 s; the process has at most
-/// 9.5.
+/// Maximum time from SIGTERM to the end of the process. A half-open connection takes the whole drain, 7 s. The process
+/// may take at most 9.5 s.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a client of HTTP/2 says first.
+/// The connection preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How a server answers it in any case: the head of its SETTINGS, in bytes.
+/// Size of the header of a server's SETTINGS frame, in bytes. A server sends it to every client.
 const GREETING: usize = 9;
-/// The beginning of a TLS handshake: a record of 512 bytes, and the first of them.
+/// The beginning of a TLS handshake: the header of a record of 512 bytes, and its first byte.
 const HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 
 /// A service as a process. Calls from this machine are an operator's.
@@ -67,7 +67,7 @@ struct Service {
 
 impl Service {
     async fn start(home: &Home, name: &str, arguments: &[&str]) -> Self {
-        // Of a life before this one.
+        // The ready file of an earlier process.
         let _ = fs::remove_file(home.path().join(format!("{name}.json")));
         let (mut command, ready) = service(home, name);
         command.args(["--log", "warn", "--admin-listen", "127.0.0.1:0"]);
@@ -84,7 +84,7 @@ impl Service {
         client::supervisor(self.address, None)
     }
 
-    /// SIGTERM, and the end of the process, which comes in time and is no failure.
+    /// Sends SIGTERM and checks that the process ends in time and successfully.
     async fn terminate(mut self) {
         terminate(&self.process);
         let ended = timeout(ENDS_WITHIN, self.process.wait()).await;
@@ -93,11 +93,11 @@ impl Service {
     }
 }
 
-/// A client that watches the health of a process at its admin port, and a second peer of that port that has sent half
-/// of the preface.
+/// A client that watches the health of a process at its admin port, and a second peer of that port that has sent only
+/// half of the preface.
 struct Watcher {
     health: Streaming<HealthCheckResponse>,
-    /// Kept, so that nothing but the process ends the connection.
+    /// Keeps the connection open on the client's side.
     _client: HealthClient<Channel>,
     _half_open: TcpStream,
 }
@@ -114,7 +114,7 @@ impl Watcher {
             _client: client,
             _half_open: half_open,
         };
-        // A service says where it is before it serves.
+        // A service reports its admin port before it serves.
         loop {
             match watcher.next().await {
                 Some(ServingStatus::Serving) => return watcher,
@@ -129,15 +129,15 @@ impl Watcher {
         said.unwrap().map(|said| said.status())
     }
 
-    /// Asserts that the watcher received the status "not serving" and then no more messages.
-    async fn saw_it_end(mut self) {
+    /// Checks that the watcher received the status "not serving" and then no more messages.
+    async fn assert_ended(mut self) {
         assert_eq!(self.next().await, Some(ServingStatus::NotServing));
         assert_eq!(self.next().await, None);
     }
 }
 
-/// Connections of peers that say nothing, half of the preface, and the preface without the settings that belong to it.
-/// The service waits for the rest of each.
+/// Opens connections that have sent nothing, half of the preface, and the preface without its settings. The service
+/// waits for the rest.
 async fn half_open(at: SocketAddr) -> Vec<TcpStream> {
     let mut connections = Vec::new();
     for said in [&PREFACE[..0], &PREFACE[..PREFACE.len() / 2], PREFACE] {
@@ -152,8 +152,8 @@ async fn half_open(at: SocketAddr) -> Vec<TcpStream> {
     connections
 }
 
-/// Spawns until the service is gone, and says which threads were answered.
-async fn spawn_until_it_is_gone(tree: Tree, answered: mpsc::Sender<String>) {
+/// Spawns until the service has ended, and sends the ids of the acknowledged threads.
+async fn spawn_until_end(tree: Tree, answered: mpsc::Sender<String>) {
     loop {
         let request = SpawnAgentRequest {
             on_limit: OnLimit::Queue.into(),
@@ -186,11 +186,11 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let unread = Watch::open(&client::deaf_supervisor(at, None), request.clone()).await;
     let mut watches = JoinSet::new();
     for watch in crowd::open(|| client::supervisor(at, None), &request, WATCHES).await {
-        watches.spawn(watch.position_at_its_end());
+        watches.spawn(watch.position_at_drain());
     }
     let (answered, mut answers) = mpsc::channel(1);
     for _ in 0..CALLERS {
-        tokio::spawn(spawn_until_it_is_gone(tree.by(supervisor.client()), answered.clone()));
+        tokio::spawn(spawn_until_end(tree.by(supervisor.client()), answered.clone()));
     }
     drop(answered);
 
@@ -206,7 +206,7 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     };
     let ((), (), positions) = tokio::join!(supervisor.terminate(), last_answers, watches.join_all());
     assert_eq!(positions.len(), WATCHES);
-    watcher.saw_it_end().await;
+    watcher.assert_ended().await;
     drop((half_open, unread));
 
     let supervisor = Service::start(&home, "supervisor", &arguments).await;
@@ -214,13 +214,14 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let threads = tree.threads().await.into_iter().map(|thread| thread.thread_id);
     let threads: BTreeSet<String> = threads.collect();
     let lost: Vec<&String> = promised.difference(&threads).collect();
-    assert!(lost.is_empty(), "answered and lost: {lost:?}");
+    assert!(lost.is_empty(), "acknowledged threads are lost: {lost:?}");
 
     // One more event, so that watchers that received everything have an event to resume with.
     tree.note(&tree.root, "back").await;
     let log = tree.log().await;
     assert_whole(&log);
-    // Watchers with the same position resume alike. A watcher that did not read is still at its beginning.
+    // One watch for each position, because watchers with the same position resume alike. A watcher that did not read is
+    // still at its beginning.
     let positions: BTreeSet<u64> = positions.into_iter().chain([begin]).collect();
     for position in positions {
         let rest = tree.watch_after(position).await.up_to(log.len() as u64).await;
@@ -230,7 +231,7 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_is_stopped_ends_its_watches() {
+async fn stopped_registry_ends_its_watches() {
     let home = Home::default();
     let registry = Service::start(&home, "registry", &[]).await;
     let half_open = half_open(registry.address).await;
@@ -244,7 +245,7 @@ async fn a_registry_that_is_stopped_ends_its_watches() {
         watches.push(watch);
     }
     registry.terminate().await;
-    watcher.saw_it_end().await;
+    watcher.assert_ended().await;
     for mut watch in watches {
         let last = within("the end of a watch", watch.message()).await;
         refused(last, Code::Unavailable, Reason::Draining, "watch again");
@@ -253,7 +254,7 @@ async fn a_registry_that_is_stopped_ends_its_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
+async fn incomplete_tls_handshakes_do_not_block_drain() {
     let home = Home::default();
     let authority = Authority::default();
     let ca = authority.publish(home.path(), "ca.crt");
@@ -286,7 +287,7 @@ async fn handshakes_of_tls_that_stop_half_way_hold_nobody_up() {
     let head = tree.head().await;
     let watch = tree.watch_after(head).await;
 
-    let (position, ()) = tokio::join!(watch.position_at_its_end(), supervisor.terminate());
+    let (position, ()) = tokio::join!(watch.position_at_drain(), supervisor.terminate());
     assert_eq!(position, head);
     registry.terminate().await;
     drop(half_open);

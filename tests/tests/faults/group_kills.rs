@@ -1,6 +1,6 @@
-//! `kill -9` of the supervisor, the runner and both during a group: every item has one final outcome, no item runs twice
-//! without a recorded retry, the concurrency is never exceeded, transcripts have every acknowledged entry once and in order,
-//! and a cancelled group leaves no agent process.
+//! `kill -9` of the supervisor, of the runner and of both during a group: every item has one final outcome, no item
+//! runs twice without a recorded retry, the maximum concurrency is never exceeded, transcripts contain every
+//! acknowledged entry once and in order, and a cancelled group leaves no agent process.
 //!
 //! `TROUPE_GROUP_KILLS` sets the number of kills (6 by default), and `TROUPE_GROUP_ITEMS` the number of items (60).
 
@@ -33,7 +33,7 @@ use troupe_tests::{
     within,
 };
 
-use crate::given;
+use crate::number_from;
 
 const CONCURRENCY: u32 = 16;
 const LIMITS: &[&str] = &["--max-threads", "16", "--max-group-items", "10000"];
@@ -88,7 +88,7 @@ fn has_ended(group: &Group) -> bool {
     )
 }
 
-/// Returns the group when it is as expected.
+/// Waits until the group is as expected and returns it.
 async fn group_that(client: &Supervisor, session: &str, name: &str, is_expected: impl Fn(&Group) -> bool) -> Group {
     let found = async {
         loop {
@@ -100,7 +100,7 @@ async fn group_that(client: &Supervisor, session: &str, name: &str, is_expected:
     };
     tokio::time::timeout(Duration::from_secs(120), found)
         .await
-        .expect("the group comes to that")
+        .expect("the group reaches the expected state")
 }
 
 async fn open(service: &Service) -> Tree {
@@ -134,8 +134,8 @@ async fn create(tree: &Tree, name: &str, message: &str, items: usize) {
         .unwrap();
 }
 
-/// Appends numbered entries to the transcript of the root, each until it is acknowledged. Returns their number when
-/// `address` is empty.
+/// Appends numbered entries to the transcript of the root. Each entry is repeated until it is acknowledged. Stops when
+/// `address` is empty and returns the number of entries.
 async fn append_entries(address: Arc<Mutex<Option<SocketAddr>>>, session: String) -> u64 {
     let mut batch = 0;
     loop {
@@ -179,7 +179,7 @@ async fn transcript(tree: &Tree, thread: &str) -> Vec<TranscriptEntry> {
     }
 }
 
-/// The processes of a home that are not the runner itself.
+/// Returns the processes of a home directory except the runner.
 fn agents(home: &Path, runner: Option<u32>) -> Vec<u32> {
     let is_of_home = |process: &u32| {
         let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
@@ -193,8 +193,8 @@ fn agents(home: &Path, runner: Option<u32>) -> Vec<u32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn group_survives_kills_of_supervisor_and_runner() {
-    let kills = given("TROUPE_GROUP_KILLS", 6);
-    let items = given("TROUPE_GROUP_ITEMS", 60);
+    let kills = number_from("TROUPE_GROUP_KILLS", 6);
+    let items = number_from("TROUPE_GROUP_ITEMS", 60);
     let ground = Ground::new().await;
     let home = tempfile::tempdir().unwrap();
     let mut service = ground.start(LIMITS).await;

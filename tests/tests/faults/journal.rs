@@ -1,4 +1,4 @@
-//! What a power cut leaves on a disk, computed from the journal that `disk.c` wrote.
+//! Computes the state of a disk after a power failure from the journal that `disk.c` wrote.
 //!
 //! The disk keeps flushed data: the bytes of a file, and the names in its directory. Any part of unflushed data may be
 //! present, by sectors and in any order. An unflushed name refers to the old or the new file.
@@ -11,26 +11,26 @@ use std::{
 /// The files of a disk, by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// A disk writes so many bytes whole or not at all.
+/// Number of bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
 /// Size of a record of `disk.c`.
 const RECORD: usize = 24;
 
-/// The write-ahead log of a database is the file with its name and this.
+/// Suffix of a database's write-ahead log.
 const WAL: &str = "-wal";
 
-/// When the database flushes its write-ahead log.
+/// The times at which the database flushes its write-ahead log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronous {
-    /// When the journal says so.
+    /// As in the journal.
     Full,
     /// Only before a checkpoint, as with `synchronous = NORMAL`, independent of the journal.
     Normal,
 }
 
-/// What a disk with these files has after a power cut at the end of the journal. `survives` decides about each part
-/// that was not flushed.
+/// Returns the files of a disk after a power failure at the end of the journal. `before` are the files before the
+/// journal. `survives` decides about each part that was not flushed.
 pub fn after_power_cut(
     before: &Files,
     journal: &[u8],
@@ -39,12 +39,12 @@ pub fn after_power_cut(
 ) -> Files {
     let mut disk = Disk::new(before);
     for record in records(journal) {
-        disk.take(record, synchronous, &mut survives);
+        disk.apply(record, synchronous, &mut survives);
     }
     disk.after_power_cut(&mut survives)
 }
 
-/// Operation on a file, or on the directory if the name is empty.
+/// An operation on a file, or on the directory if the name is empty.
 struct Record<'j> {
     name: &'j str,
     deed: Deed<'j>,
@@ -60,7 +60,8 @@ enum Deed<'j> {
     Remove,
 }
 
-/// The records of a journal. Its process may have died over the last one, which did not come to pass then.
+/// Returns the records of a journal. An incomplete last record is ignored, because its process was killed before the
+/// operation.
 fn records(mut journal: &[u8]) -> impl Iterator<Item = Record<'_>> {
     iter::from_fn(move || {
         let (record, rest) = split(journal)?;
@@ -69,7 +70,7 @@ fn records(mut journal: &[u8]) -> impl Iterator<Item = Record<'_>> {
     })
 }
 
-/// The first record, and what comes after it; `None` if it is not whole.
+/// Returns the first record and the rest of the journal; `None` if the record is incomplete.
 fn split(journal: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (head, rest) = journal.split_at_checked(RECORD)?;
     let short = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
@@ -91,17 +92,17 @@ fn split(journal: &[u8]) -> Option<(Record<'_>, &[u8])> {
             (Deed::Rename(str::from_utf8(new_name).unwrap()), rest)
         }
         7 => (Deed::Remove, rest),
-        other => panic!("no deed has the number {other}"),
+        other => panic!("unknown operation {other}"),
     };
     Some((Record { name, deed }, rest))
 }
 
-/// A disk, as the process sees it and as it would be found.
+/// A disk: the files as the process sees them, and the flushed names.
 struct Disk<'j> {
     files: Vec<File<'j>>,
-    /// Which file a name means.
+    /// The file of each name.
     names: BTreeMap<String, usize>,
-    /// Which it meant when the directory was flushed.
+    /// The file of each name at the last flush of the directory.
     flushed: BTreeMap<String, usize>,
 }
 
@@ -119,7 +120,7 @@ impl<'j> Disk<'j> {
         }
     }
 
-    fn take(&mut self, record: Record<'j>, synchronous: Synchronous, survives: impl FnMut() -> bool) {
+    fn apply(&mut self, record: Record<'j>, synchronous: Synchronous, survives: impl FnMut() -> bool) {
         let Record { name, deed } = record;
         match deed {
             Deed::Create => {
@@ -137,9 +138,9 @@ impl<'j> Disk<'j> {
             Deed::Flush if name.is_empty() => self.flushed = self.names.clone(),
             Deed::Flush if synchronous == Synchronous::Normal && name.ends_with(WAL) => {}
             Deed::Flush => self.file(name).settle(|| true),
-            // A name exists or not, independent of failed operations.
+            // A failed flush of the directory does not change which names survive.
             Deed::FailedFlush if name.is_empty() => {}
-            // The operating system takes what it could not write for written.
+            // After a failed flush, the operating system treats the unwritten data as written.
             Deed::FailedFlush => self.file(name).settle(survives),
             Deed::Rename(new_name) => {
                 let file = self.names.remove(name).unwrap();

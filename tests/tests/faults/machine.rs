@@ -41,7 +41,7 @@ impl Machine {
     /// Creates a machine with a library. Each variable is set to the path of a file in the machine's directory.
     pub async fn with(library: &str, files: &[(&'static str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // The library compares paths, so there must be no links in them.
+        // The library compares paths, so they must not contain links.
         let base = fs::canonicalize(directory.path()).unwrap();
         fs::create_dir(base.join(DATA)).unwrap();
         let mut environment = vec![("LD_PRELOAD", compiled(library, &base))];
@@ -71,12 +71,12 @@ impl Machine {
         fs::rename(aside, self.path(name)).unwrap();
     }
 
-    /// Makes a process use the library when it starts.
+    /// Makes a process load the library when it starts.
     pub fn equip<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.envs(self.environment.iter().map(|(variable, value)| (*variable, value)))
     }
 
-    /// Returns the command of the supervisor in that home, and its ready file.
+    /// Returns the command of the supervisor with a home directory, and its ready file.
     pub fn supervisor(&self, home: &Home) -> (Command, Ready) {
         let (mut command, ready) = service(home, "supervisor");
         self.equip(&mut command)
@@ -136,7 +136,7 @@ impl Life {
     }
 }
 
-/// Compiles a library with the C compiler of the build.
+/// Compiles a library with the C compiler in `CC`, by default `cc`.
 fn compiled(name: &str, into: &Path) -> PathBuf {
     let library = into.join(format!("{name}.so"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());

@@ -42,8 +42,8 @@ async fn spawn(tree: &Tree, request_id: String) -> Result<String, Status> {
     tree.try_spawn(request).await.map(|answer| Spawned::of(answer).id)
 }
 
-/// Returns the number in a variable of the environment, or the default.
-fn given<T: FromStr>(variable: &str, default: T) -> T {
+/// Returns the number in an environment variable, or the default.
+fn number_from<T: FromStr>(variable: &str, default: T) -> T {
     let Ok(text) = env::var(variable) else {
         return default;
     };
@@ -51,9 +51,9 @@ fn given<T: FromStr>(variable: &str, default: T) -> T {
     number.unwrap_or_else(|| panic!("{variable} is {text:?}; it must be a number"))
 }
 
-/// Returns the seed in a variable of the environment, or a random one, and prints how to repeat the run.
+/// Returns the seed in an environment variable, or a random seed, and prints how to repeat the run.
 fn seed(variable: &str) -> u64 {
-    let seed = given(variable, RandomState::new().build_hasher().finish());
+    let seed = number_from(variable, RandomState::new().build_hasher().finish());
     println!("repeat this with {variable}={seed}");
     seed
 }

@@ -1,4 +1,4 @@
-//! The supervisor with its log in PostgreSQL: killed and started again, and while the database is down.
+//! The supervisor with its log in PostgreSQL: kills and restarts of the supervisor, and an outage of the database.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{spawn, threads};
 
 const ROUNDS: usize = 3;
 const WRITERS: usize = 6;
-/// How many spawns of a round are acknowledged before the service is killed.
+/// Number of acknowledged spawns in a round before the service is killed.
 const SPAWNS: u32 = 40;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

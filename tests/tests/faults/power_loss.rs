@@ -1,11 +1,11 @@
-//! Power failures at any moment, under many writers: the disk keeps all flushed data and any part of the rest. Every
-//! acknowledged write exists afterwards, and no effect happens twice.
+//! Power failures at any moment, with many writers: the disk keeps all flushed data and any part of the rest.
+//! Afterwards, every acknowledged write exists, and no request has its effect twice.
 //!
 //! The disk is simulated by `tests/faults/disk.c`: the service works on real files, and their state after a power
 //! failure is computed from a journal of its writes and flushes. A control shows that the simulation can detect a loss:
 //! the service with a write-ahead log that is flushed only as with `synchronous = NORMAL`.
 //!
-//! `TROUPE_POWER_SEED` repeats a run's random choices, not its moments.
+//! `TROUPE_POWER_SEED` repeats a run's random choices, but not the times of its power failures.
 
 use std::{
     collections::BTreeMap,
@@ -31,21 +31,21 @@ use crate::{
 };
 
 const WRITERS: usize = 16;
-/// More answers than wait until the test takes note of them, so that no writer waits for it.
+/// Maximum number of responses that the test has not yet processed. It is large, so that no writer waits for the test.
 const NOTED: usize = 10_000;
-/// How often the power fails.
+/// Number of power failures.
 const CUTS: usize = 10;
-/// It fails at the latest after so many answers.
-const MOST_ANSWERS: u64 = 200;
-/// No writer shall ever be refused for want of room.
+/// Maximum number of responses before a power failure.
+const MAX_ANSWERS: u64 = 200;
+/// Limits that no writer reaches.
 const LIMITS: &[&str] = &["--max-threads", "10000", "--max-open-threads", "10000"];
 
 const JOURNAL: &str = "journal";
 const FAULT: &str = "fault";
-/// What a database maps into memory, which is not recorded.
+/// The file that a database maps into memory. Its writes are not recorded.
 const INDEX: &str = "troupe.db-shm";
 
-/// The threads that answers promised, by the requests' ids.
+/// The threads in the responses, by request id.
 type Promises = BTreeMap<String, String>;
 
 /// A machine whose power fails.
@@ -89,13 +89,13 @@ impl FaultyMachine {
         fs::remove_file(self.machine.path(JOURNAL)).unwrap();
     }
 
-    /// The machine is shut down in order, with all that was written.
+    /// Shuts the machine down cleanly, so that all written data is on the disk.
     fn shut_down(&mut self) {
         self.cut_power(Synchronous::Full, || true);
     }
 }
 
-/// The files of a directory.
+/// Returns the files of a directory.
 fn files(directory: &Path) -> Files {
     let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     entries
@@ -106,7 +106,7 @@ fn files(directory: &Path) -> Files {
         .collect()
 }
 
-/// A spawn with a task that takes some room.
+/// Returns a spawn request with a task of 2,000 bytes.
 fn spawn(tree: &Tree, request_id: &str) -> SpawnAgentRequest {
     SpawnAgentRequest {
         request_id: request_id.to_owned(),
@@ -115,7 +115,7 @@ fn spawn(tree: &Tree, request_id: &str) -> SpawnAgentRequest {
     }
 }
 
-/// Spawns until the service is gone, and tells what was answered.
+/// Spawns until the service has ended, and sends the id of each acknowledged request with its thread.
 async fn write(tree: Tree, name: String, answered: mpsc::Sender<(String, String)>) {
     for number in 0.. {
         let request_id = format!("{name}-{number}");
@@ -126,9 +126,9 @@ async fn write(tree: Tree, name: String, answered: mpsc::Sender<(String, String)
     }
 }
 
-/// Has many write, and brings the service to its end once there are enough answers. Answers what was promised until
-/// then.
-async fn written(tree: &Tree, name: &str, enough: u64, end: impl Future<Output = ()>) -> Promises {
+/// Runs many writers until there are `enough` responses, and then ends the service with `end`. Returns all acknowledged
+/// spawns.
+async fn write_until(tree: &Tree, name: &str, enough: u64, end: impl Future<Output = ()>) -> Promises {
     let (answered, mut answers) = mpsc::channel(NOTED);
     for number in 0..WRITERS {
         tokio::spawn(write(tree.clone(), format!("{name}-{number}"), answered.clone()));
@@ -140,14 +140,14 @@ async fn written(tree: &Tree, name: &str, enough: u64, end: impl Future<Output =
         promises.extend([answer.expect("the service answers")]);
     }
     end.await;
-    // Responses from that time were acknowledged as well.
+    // Responses that arrive during the end are acknowledged as well.
     while let Some(answer) = within("the writers' end", answers.recv()).await {
         promises.extend([answer]);
     }
     promises
 }
 
-/// The requests whose answers the log does not bear out.
+/// Returns the ids of acknowledged requests whose threads are not in the log.
 fn lost<'p>(promises: &'p Promises, log: &[Event]) -> Vec<&'p str> {
     let threads = statuses(log);
     promises
@@ -157,7 +157,7 @@ fn lost<'p>(promises: &'p Promises, log: &[Event]) -> Vec<&'p str> {
         .collect()
 }
 
-/// The numbers that decide about a run.
+/// Returns the random numbers of a run.
 fn rng() -> Rng {
     Rng::new(seed("TROUPE_POWER_SEED"), "power")
 }
@@ -171,8 +171,8 @@ async fn acknowledged_writes_survive_power_cuts() {
     let eldest = tree.spawn("worker").await;
     let mut promises = Promises::new();
     for cut in 0..CUTS {
-        let enough = 1 + rng.below(MOST_ANSWERS);
-        promises.extend(written(&tree, &cut.to_string(), enough, life.kill()).await);
+        let enough = 1 + rng.below(MAX_ANSWERS);
+        promises.extend(write_until(&tree, &cut.to_string(), enough, life.kill()).await);
         // Alternately none and about half of the unflushed data survives.
         faulty.cut_power(Synchronous::Full, || cut % 2 == 1 && rng.one_in(2));
 
@@ -199,18 +199,19 @@ async fn acknowledged_writes_survive_power_cuts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_flush_ends_service_without_loss() {
-    ends_the_service_and_takes_nothing("flush").await;
+    assert_fault_ends_service_without_loss("flush").await;
 }
 
 /// Commits continue until the checkpoint. The moved data may be lost at that point, so the write-ahead log must not
 /// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_checkpoint_ends_service_without_loss() {
-    ends_the_service_and_takes_nothing("checkpoint").await;
+    assert_fault_ends_service_without_loss("checkpoint").await;
 }
 
-/// Has many write while flushes fail like that, until the service is gone; then the power fails.
-async fn ends_the_service_and_takes_nothing(fault: &str) {
+/// Runs many writers with this fault until the service has ended, then simulates a power failure. Checks that the
+/// service failed and that no acknowledged write is lost.
+async fn assert_fault_ends_service_without_loss(fault: &str) {
     let mut rng = rng();
     let mut faulty = FaultyMachine::new().await;
     let life = faulty.machine.start(LIMITS).await;
@@ -218,9 +219,9 @@ async fn ends_the_service_and_takes_nothing(fault: &str) {
     let end = async {
         faulty.machine.put(FAULT, fault);
         let status = life.ended().await;
-        assert!(!status.success(), "it says that it did not end in order: {status}");
+        assert!(!status.success(), "the exit status reports the failure: {status}");
     };
-    let promises = written(&tree, fault, 50, end).await;
+    let promises = write_until(&tree, fault, 50, end).await;
     faulty.machine.put(FAULT, "");
     faulty.cut_power(Synchronous::Full, || rng.one_in(2));
 
@@ -231,7 +232,7 @@ async fn ends_the_service_and_takes_nothing(fault: &str) {
     life.kill().await;
 }
 
-// ---- that the stand-in sees ----
+// ---- the simulation detects losses ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_with_synchronous_normal_loses_acknowledged_writes() {
@@ -243,14 +244,14 @@ async fn log_with_synchronous_normal_loses_acknowledged_writes() {
 
     let life = faulty.machine.start(LIMITS).await;
     let tree = tree.by(life.client());
-    // Too few for a checkpoint, which flushes in any case.
-    let promises = written(&tree, "normal", 5, life.kill()).await;
+    // Too few writes for a checkpoint, which would flush the log.
+    let promises = write_until(&tree, "normal", 5, life.kill()).await;
     faulty.cut_power(Synchronous::Normal, || false);
 
     let life = faulty.machine.start(LIMITS).await;
     let log = tree.by(life.client()).log().await;
     assert_whole(&log);
-    assert!(!lost(&promises, &log).is_empty(), "the checks would not have seen it");
+    assert!(!lost(&promises, &log).is_empty(), "the checks do not detect the loss");
     life.kill().await;
 }
 
@@ -262,7 +263,7 @@ async fn journal_contains_all_writes_of_the_service() {
     let end = async {
         assert!(life.terminate().await.success());
     };
-    written(&tree, "all", MOST_ANSWERS, end).await;
+    write_until(&tree, "all", MAX_ANSWERS, end).await;
 
     let mut told = faulty.after_power_cut(Synchronous::Full, || true);
     let mut found = files(&faulty.machine.path(DATA));
@@ -270,6 +271,6 @@ async fn journal_contains_all_writes_of_the_service() {
     found.remove(INDEX);
     assert!(told.keys().eq(found.keys()), "{:?}, {:?}", told.keys(), found.keys());
     for (name, bytes) in &found {
-        assert!(told[name] == *bytes, "{name} is not what the journal tells");
+        assert!(told[name] == *bytes, "{name} differs from the journal");
     }
 }

@@ -1,5 +1,5 @@
-//! A supervisor takes a session over that another one still writes: nothing that was acknowledged until then is
-//! missing.
+//! A supervisor takes over a session while another supervisor still writes to it. No write that was acknowledged before
+//! the takeover is lost.
 
 use std::{
     net::SocketAddr,
@@ -41,18 +41,18 @@ use troupe_proto::{
 use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;
 
-/// The store as the next owner sees it: a session is not its own until it may be.
+/// The store of the next owner. It delays the claim of a session until the test permits it.
 struct Gated {
     store: Arc<MemoryStore>,
-    /// Whether claims are let through.
+    /// Whether claims are forwarded.
     may_claim: watch::Sender<bool>,
-    /// Whether a log was read to its end.
+    /// Whether the log has been read to its end.
     read_to_end: watch::Sender<bool>,
-    /// How often a session was claimed.
+    /// Number of claims.
     claims: AtomicUsize,
-    /// Whether more than the first page of the remembered requests is let through.
+    /// Whether pages of remembered requests after the first page are forwarded.
     may_restore: watch::Sender<bool>,
-    /// How often a remembered request was looked up.
+    /// Number of look-ups of remembered requests.
     look_ups: AtomicUsize,
 }
 
@@ -76,8 +76,8 @@ impl Gated {
     }
 }
 
-/// What the inner store does without a difference.
-macro_rules! as_it_is {
+/// Defines methods that only forward to the inner store.
+macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> BoxFuture<'_, $output> {
             self.store.$name($($argument),*)
@@ -106,7 +106,7 @@ impl EventStore for Gated {
     ) -> BoxFuture<'_, Result<Vec<StoredRecord>, ReadError>> {
         Box::pin(async move {
             let page = self.store.read(session, after, limit).await;
-            // Only the last page is not full.
+            // A page that is not full is the last page.
             if page.as_ref().is_ok_and(|records| records.len() < limit) {
                 self.read_to_end.send_replace(true);
             }
@@ -133,7 +133,7 @@ impl EventStore for Gated {
         })
     }
 
-    as_it_is! {
+    forward! {
         fn create(key: Option<CreationKey>, batch: Batch) -> Result<Created, WriteError>;
         fn append(batch: Batch) -> Result<(), WriteError>;
         fn put_snapshot(session: SessionId, snapshot: Snapshot) -> Result<(), WriteError>;
@@ -163,7 +163,7 @@ impl EventStore for Gated {
     }
 }
 
-/// Serves over a store, as long as the test runs. The registry is never asked.
+/// Starts a supervisor over a store. It runs until the test ends and never calls the registry.
 async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -184,14 +184,14 @@ async fn serve(store: Arc<dyn EventStore>, keys: &Path, upkeep: UpkeepLimits) ->
     address
 }
 
-/// A session that one supervisor has, and another one is about to take over: it has read the log, and not claimed it
-/// yet.
+/// A session of one supervisor that another supervisor is about to take over: the next owner has read the log and has
+/// not claimed the session yet.
 struct Takeover {
-    /// Through the supervisor that owns it.
+    /// The session, with a client of its owner.
     tree: Tree,
     gated: Arc<Gated>,
     next: client::Supervisor,
-    /// The root as the next one says that it is.
+    /// The root in the response of the next owner.
     root: JoinHandle<Thread>,
     _keys: TempDir,
 }
@@ -218,7 +218,7 @@ impl Takeover {
         }
     }
 
-    /// The root, once the session has its next owner.
+    /// Permits the claim and returns the root in the response of the next owner.
     async fn end(self) -> Thread {
         self.gated.may_claim.send_replace(true);
         self.root.await.unwrap()
@@ -228,11 +228,14 @@ impl Takeover {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_until_takeover_are_in_the_session() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
-    takeover.tree.note(&takeover.tree.root, "written meanwhile").await;
-    assert_eq!(takeover.end().await.thread_note, "written meanwhile");
+    takeover
+        .tree
+        .note(&takeover.tree.root, "written before the claim")
+        .await;
+    assert_eq!(takeover.end().await.thread_note, "written before the claim");
 }
 
-/// A session is loaded to the end even if all callers that wait for it give up.
+/// The load of a session continues even if all callers that wait for it are cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impatient_callers_do_not_restart_a_takeover() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
@@ -254,7 +257,7 @@ async fn impatient_callers_do_not_restart_a_takeover() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_is_what_is_compacted_until_then() {
+async fn takeover_includes_changes_before_compaction() {
     let soon = UpkeepLimits {
         snapshot_every: 1,
         compact_above: 1,
@@ -268,7 +271,7 @@ async fn so_is_what_is_compacted_until_then() {
     assert_eq!(takeover.end().await.thread_note, root.thread_note);
 }
 
-/// The next owner answers before it has read all remembered requests, and still recognises every retry.
+/// The next owner responds before it has read all remembered requests, and still recognises every retry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_are_recognised_while_requests_are_restored() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;
@@ -280,7 +283,7 @@ async fn retries_are_recognised_while_requests_are_restored() {
         thread_note: text.to_owned(),
         ..SetThreadNoteRequest::default()
     };
-    // One more than a page. Pages are in the order of the keys.
+    // One request more than a page. Pages are in the order of the keys.
     for number in 0..=MAX_PAGE {
         let call = present.set_thread_note(note(&format!("{number:05}"), "a note"));
         within("the answer to a note", call).await.unwrap();

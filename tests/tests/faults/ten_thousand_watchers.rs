@@ -1,5 +1,5 @@
-//! Ten thousand watchers of one session: each sees every event once and in order, and after a restart of the service
-//! all of them reconnect at once and resume at their positions.
+//! Ten thousand watchers of one session: each receives every event once and in order. After a restart of the service,
+//! all watchers reconnect at the same time and resume at their positions.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use troupe_proto::supervisor::v1::{Event, WatchThreadsRequest};
 use troupe_tests::{crowd, pair::Pair, tree::Tree, watch::Watch};
 
 const WATCHERS: usize = 10_000;
-/// How many of them call at the same moment: a service refuses more than 4,096 calls that have not begun to answer.
+/// Number of concurrent calls. A service rejects more than 4,096 calls without a response.
 const AT_ONCE: usize = 2_000;
 const NOTES: u64 = 5;
 
-/// Opens a stream after that sequence for every watcher.
+/// Opens a stream after a sequence for every watcher.
 async fn open(pair: &Pair, tree: &Tree, after: u64) -> Vec<Watch> {
     let request = WatchThreadsRequest {
         after_sequence: Some(after),
@@ -25,7 +25,7 @@ async fn open(pair: &Pair, tree: &Tree, after: u64) -> Vec<Watch> {
     watches
 }
 
-/// Makes some events, and answers them as the log has them.
+/// Causes some events and returns them from the log.
 async fn events(tree: &Tree) -> Vec<Event> {
     let head = tree.head().await;
     for number in 0..NOTES {
@@ -61,7 +61,7 @@ async fn ten_thousand_watchers_miss_nothing_and_reconnect() {
     let tree = tree.by(pair.operator());
     let head = tree.head().await;
     for watch in watches {
-        assert_eq!(watch.position_at_its_end().await, head);
+        assert_eq!(watch.position_at_drain().await, head);
     }
     let watches = open(&pair, &tree, head).await;
     all_read(watches, events(&tree).await).await;

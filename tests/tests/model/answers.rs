@@ -1,4 +1,4 @@
-//! The answers to clients about a session, from the service and from its log alone.
+//! A session's state as clients read it: from the service, and as expected from its log alone.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use troupe_proto::supervisor::v1::{
 };
 use troupe_tests::{tree::Tree, within};
 
-/// The answers to reading everything, and one mailbox.
+/// The responses of all read methods, with the mail of one mailbox.
 pub struct Answers {
     session: pb::Session,
     threads: Vec<pb::Thread>,
@@ -31,7 +31,8 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// What the service answers now. Without NO_RUNNER, which no log tells. `session` was read before.
+    /// Reads the answers from the service, without the condition NO_RUNNER, which cannot be derived from the log.
+    /// `session` is an earlier response of GetSession.
     pub async fn of_service(tree: &Tree, session: pb::Session, mailbox: ThreadId) -> Self {
         let session_id = || tree.session.clone();
         let everything = ListActiveAgentsRequest {
@@ -99,9 +100,9 @@ impl Answers {
         }
     }
 
-    /// Checks that both are the same, one answer after the other.
+    /// Checks that the answers equal the expected answers.
     #[track_caller]
-    pub fn assert_are(&self, expected: &Self) {
+    pub fn assert_equal(&self, expected: &Self) {
         assert_eq!(self.session, expected.session, "GetSession");
         let (threads, others) = (&self.threads, &expected.threads);
         assert_eq!(threads.len(), others.len(), "ListActiveAgents");
@@ -115,7 +116,7 @@ impl Answers {
     }
 }
 
-/// Returns the mail of a mailbox, as the service answers it.
+/// Returns the mail that ListMailbox returns for a thread.
 pub async fn mail_of_service(tree: &Tree, mailbox: ThreadId) -> Vec<pb::Mail> {
     let of = ListMailboxRequest {
         session_id: tree.session.clone(),

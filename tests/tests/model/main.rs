@@ -1,14 +1,14 @@
-//! The same model drives the real service over gRPC: random commands are carried out against a pair, clients and
-//! runners at once, with restarts in between, and everything that the service answers is what the fold of its watched
-//! log says. The log itself is held to the laws of the domain, event by event.
+//! A property test of the real services over gRPC: random scripts of calls, runner reports and restarts run against a
+//! pair. After each step, all answers of the service must equal the state that the domain's fold derives from the
+//! watched log. Every event of the log is also checked against the invariants of the domain (`laws`).
 //!
-//! `PROPTEST_CASES=1000 cargo test -p troupe-tests --test model` looks further than a normal run.
+//! `PROPTEST_CASES=1000 cargo test -p troupe-tests --test model` tries more scripts than a normal run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
 #[allow(
     dead_code,
-    reason = "here commands are decided by the service, so the laws about a decision have no use"
+    reason = "the service decides commands here, so the checks of decisions are unused"
 )]
 #[path = "../../../supervisor-svc/tests/domain/laws.rs"]
 mod laws;
@@ -17,7 +17,7 @@ mod play;
 mod request;
 mod script;
 
-/// What the laws take from the crate that they are part of.
+/// The names that the module `laws` imports from the crate that includes it.
 mod world {
     pub use crate::mirror::name;
 }
@@ -32,7 +32,7 @@ use self::{
     script::{Op, Setup, scripts, setups},
 };
 
-/// How many histories a normal run tries.
+/// Number of scripts in a normal run.
 const CASES: u32 = 24;
 
 fn config() -> ProptestConfig {
@@ -51,10 +51,10 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-async fn carry_out(setup: &Setup, script: &[Op]) {
+async fn run_script(setup: &Setup, script: &[Op]) {
     let mut play = Play::open(setup).await;
     for op in script {
-        play.happens(op).await;
+        play.run_step(op).await;
     }
     Box::pin(play.close()).await;
 }
@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_service_is_what_its_log_says(setup in setups(), script in scripts()) {
-        runtime().block_on(carry_out(&setup, &script));
+    fn service_answers_match_log(setup in setups(), script in scripts()) {
+        runtime().block_on(run_script(&setup, &script));
     }
 }

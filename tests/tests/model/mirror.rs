@@ -1,4 +1,4 @@
-//! The session as its watched log alone makes it: the domain's own fold over what a client was sent.
+//! The state of a session derived from its watched log alone, with the domain's fold.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{laws, script::Nth};
 /// sessions distinguish.
 const TOOLS: [&str; 4] = ["exec_command", "read_file", "set_thread_note", "wait"];
 
-/// A log and what it makes.
+/// A log and the session derived from it.
 pub struct Mirror {
     pub session: Session,
     pub log: Vec<pb::Event>,
@@ -29,7 +29,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// The session that the first events of a log open.
+    /// Creates the session from the first events of its log.
     pub fn open(id: &str, events: &[pb::Event]) -> Self {
         let (first, rest) = events.split_first().unwrap();
         let mut mirror = Self {
@@ -41,38 +41,38 @@ impl Mirror {
         mirror
     }
 
-    /// Folds the events up to the end of an append, and holds each of them and the state after them to the laws.
+    /// Folds events up to the end of an append, and checks each event and the state after them against the invariants.
     pub fn fold(&mut self, events: &[pb::Event]) {
         let appended: Vec<Recorded> = events.iter().map(recorded).collect();
         let before = self.session.clone();
         for recorded in &appended {
             let earlier = self.session.clone();
             evolve(&mut self.session, recorded);
-            grows_within_limits(&earlier, &self.session);
+            assert_growth_within_limits(&earlier, &self.session);
         }
         self.log.extend_from_slice(events);
         laws::of_append(&before, &appended, &self.session, &self.tools);
         laws::of_state(&self.session);
     }
 
-    /// The sequence of the newest event.
+    /// Returns the sequence of the newest event.
     pub fn head(&self) -> u64 {
         self.session.sequence.get()
     }
 
-    /// The events after the first `known` that clients caused, as far as the log says.
+    /// Returns the events after the first `known` whose actor is an operator or a thread.
     pub fn by_clients_since(&self, known: usize) -> Vec<&pb::Event> {
         let is_by_client = |event: &&pb::Event| ["operator:", "thread:"].iter().any(|who| event.actor.starts_with(who));
         self.log[known..].iter().filter(is_by_client).collect()
     }
 
-    /// The events after the first `known` that runners reported.
+    /// Returns the events after the first `known` whose actor is a runner.
     pub fn by_runners_since(&self, known: usize) -> Vec<&pb::Event> {
         let is_by_runner = |event: &&pb::Event| event.actor.starts_with("runner:");
         self.log[known..].iter().filter(is_by_runner).collect()
     }
 
-    /// The nth thread.
+    /// Returns the nth thread.
     pub fn nth(&self, nth: Nth) -> &Arc<Thread> {
         self.nth_of(nth, |_| true).unwrap()
     }
@@ -83,7 +83,7 @@ impl Mirror {
         pick(&found, nth)
     }
 
-    /// Every thread, parents before children.
+    /// Returns the ids of all threads, parents before children.
     pub fn ids(&self) -> Vec<ThreadId> {
         self.session.in_spawn_order().map(|thread| thread.id).collect()
     }
@@ -97,12 +97,12 @@ impl Mirror {
     }
 }
 
-/// The nth of these things.
+/// Returns the nth item, modulo the number of items; `None` if there are no items.
 pub fn pick<T: Copy>(things: &[T], nth: Nth) -> Option<T> {
     things.get(usize::from(nth).checked_rem(things.len())?).copied()
 }
 
-/// The present attempt at a thread.
+/// Returns the current attempt of a thread.
 pub fn attempt(thread: &Thread) -> Attempt {
     Attempt {
         thread: thread.id.to_string(),
@@ -121,7 +121,7 @@ pub fn made_by(event: &pb::Event) -> Option<String> {
     }
 }
 
-/// The kind of an event as its name, for people.
+/// Returns the name of an event's kind, for messages.
 pub fn name(event: &Event) -> String {
     let shown = match event {
         Event::Session(event) => format!("{event:?}"),
@@ -131,7 +131,7 @@ pub fn name(event: &Event) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// Converts a watched event to the domain. Sessions of these histories have no fields that watchers do not receive.
+/// Converts a watched event to the domain. Sessions of these scripts have no fields that watchers do not receive.
 fn recorded(event: &pb::Event) -> Recorded {
     let thread = (!event.thread_id.is_empty()).then(|| event.thread_id.parse().unwrap());
     let decoded = event_from_pb(thread, event.kind.clone().unwrap(), Private::default());
@@ -149,8 +149,8 @@ fn recorded(event: &pb::Event) -> Recorded {
     }
 }
 
-/// One event takes only what is free: of no limit may more be used after it, unless that is within the limit.
-fn grows_within_limits(before: &Session, after: &Session) {
+/// Checks that an event does not increase the use of a limit beyond the limit.
+fn assert_growth_within_limits(before: &Session, after: &Session) {
     let limits = &after.settings.limits;
     for (what, was, is, limit) in [
         (
@@ -180,7 +180,7 @@ fn grows_within_limits(before: &Session, after: &Session) {
     }
 }
 
-/// Returns the number of open threads without closing threads that were evicted.
+/// Returns the number of open threads, not counting evicted threads that are closing.
 fn open_of(session: &Session) -> usize {
     let evicted = session
         .fenced()

@@ -1,4 +1,4 @@
-//! Playing a script against a pair, with a mirror of its log.
+//! Runs a script against a pair and keeps a mirror of the session's log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,13 +41,13 @@ use crate::{
     answers::{Answers, mail_of_log, mail_of_service},
     mirror::{Mirror, attempt, made_by, pick},
     request::{Answer, Request},
-    script::{Asked, Call, Nth, Op, Saying, Setup, Who},
+    script::{Asked, Call, Nth, Op, Setup, TurnReport, Who},
 };
 
 /// The runners that are attached.
 const RUNNERS: [&str; 2] = ["r0", "r1"];
 
-/// The roles that are spawned, as agent type and as graph template; the last one does not exist.
+/// The spawned roles, as pairs of agent type and graph template. The last role does not exist.
 const ROLES: [(&str, &str); 8] = [
     ("", ""),
     ("worker", ""),
@@ -59,7 +59,7 @@ const ROLES: [(&str, &str); 8] = [
     ("nobody", ""),
 ];
 
-/// A role of the project whose children may do less than itself.
+/// A role of the project whose children have fewer permissions than the role itself.
 const NARROW: &str = "---\ndescription: Has workers read.\n\
     allow_list:\n  - \"*_agent\"\n  - send_input\n  - \"read_*\"\n\
     grant_list:\n  - \"read_*\"\n  - send_input\n\
@@ -69,30 +69,34 @@ const NARROW: &str = "---\ndescription: Has workers read.\n\
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
-/// Longer than any history takes, so that runners are lost only when the script says so.
+/// Longer than any script takes, so that runners are lost only when the script says so.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// How often everything is read until no event came in between, and how many steps the end may have.
-const ENOUGH: usize = 1_000;
+/// Maximum number of attempts to read a consistent state.
+const MAX_READS: usize = 1_000;
 
-/// Which threads a thread spawns under: below this its own, else any.
+/// Maximum number of steps until a closed session has ended.
+const MAX_CLOSE_STEPS: usize = 1_000;
+
+/// A thread spawns a child of its own if the script's number for the parent is below this value. Otherwise the parent
+/// is any open thread.
 const OWN_CHILD: Nth = 192;
 
-/// Which closings spare the root: below this.
+/// A close never selects the root if the script's number for the target is below this value.
 const SPARES_ROOT: Nth = 240;
 
-/// A session under way.
+/// A running script.
 pub struct Play {
     pair: Pair,
     tree: Tree,
     watch: Watch,
     mirror: Mirror,
-    /// Events that were watched and are not folded yet.
+    /// Watched events that are not folded yet.
     ahead: Vec<Event>,
     runners: BTreeMap<&'static str, Runner>,
-    /// The last token that was answered for each thread.
+    /// The last token that a response contained for each thread.
     tokens: BTreeMap<String, String>,
-    /// The requests of operators that were accepted, and what they made.
+    /// The accepted requests of operators, each with the id of the object that it created.
     accepted: Vec<(Request, Option<String>)>,
     requests: u32,
 }
@@ -130,8 +134,8 @@ impl Play {
         }
     }
 
-    /// Has one thing happen, and checks what the service says then.
-    pub async fn happens(&mut self, op: &Op) {
+    /// Runs one step and checks the state of the service after it.
+    pub async fn run_step(&mut self, op: &Op) {
         match op {
             Op::Ask(asked) => self.ask(asked).await,
             Op::Work(nth) => self.work(*nth).await,
@@ -149,21 +153,21 @@ impl Play {
     /// Reads the log and then all other state, and repeats until no event was recorded in between. Both then describe
     /// the same moment and must agree.
     async fn settle(&mut self) {
-        for _ in 0..ENOUGH {
+        for _ in 0..MAX_READS {
             let session = self.tree.now().await;
             let mut events = mem::take(&mut self.ahead);
             events.extend(self.watch.up_to(session.sequence).await);
             self.mirror.fold(&events);
-            // Another one each time.
+            // A different mailbox each time.
             let ids = self.mirror.ids();
             let mailbox = ids[self.mirror.log.len() % ids.len()];
-            let told = Answers::of_service(&self.tree, session, mailbox).await;
+            let answers = Answers::of_service(&self.tree, session, mailbox).await;
             if self.tree.head().await == self.mirror.head() {
-                told.assert_are(&Answers::of_log(&self.mirror.session, mailbox));
+                answers.assert_equal(&Answers::of_log(&self.mirror.session, mailbox));
                 return;
             }
         }
-        panic!("the session never rests");
+        panic!("events arrived during each of {MAX_READS} attempts to read the session");
     }
 }
 
@@ -204,7 +208,7 @@ impl Play {
             }
             is_any_accepted = true;
             let ids: BTreeSet<&String> = answers.iter().filter_map(|answer| answer.made.as_ref()).collect();
-            assert!(ids.len() <= 1, "one request made {ids:?}: {request:?}");
+            assert!(ids.len() <= 1, "one request created {ids:?}: {request:?}");
             let id = ids.first().map(|id| (*id).clone());
             for token in answers.iter().filter_map(|answer| answer.token.as_ref()) {
                 self.tokens.insert(token.thread.clone(), token.text.clone());
@@ -227,11 +231,16 @@ impl Play {
         if !is_any_accepted {
             let is_verdict = |event: &&&Event| matches!(event.kind, Some(Kind::SpawnFailed(_)));
             let verdicts = caused.iter().filter(is_verdict).count();
-            assert_eq!(verdicts, caused.len(), "refused: {:?}", names(caused));
+            assert_eq!(
+                verdicts,
+                caused.len(),
+                "rejected requests had effects: {:?}",
+                names(caused)
+            );
         }
     }
 
-    /// A request that was accepted is accepted again, made what it made, and has no effect.
+    /// Repeats an accepted request. It must be accepted again, return the same object, and have no effect.
     async fn retry(&mut self, nth: Nth) {
         let numbers: Vec<usize> = (0..self.accepted.len()).collect();
         let Some(number) = pick(&numbers, nth) else { return };
@@ -244,7 +253,11 @@ impl Play {
         }
         self.settle().await;
         let caused = self.mirror.by_clients_since(known);
-        assert!(caused.is_empty(), "a retry of {request:?}: {:?}", names(caused));
+        assert!(
+            caused.is_empty(),
+            "a retry of {request:?} had effects: {:?}",
+            names(caused)
+        );
     }
 
     /// Returns the caller's client; `None` if no response contained a token for the thread.
@@ -258,7 +271,7 @@ impl Play {
         }
     }
 
-    /// The request that a call stands for now, if there is anything for it to be about.
+    /// Returns the request of a call in the current state; `None` if the call needs an object that does not exist.
     fn request(&mut self, by: Who, call: Call) -> Option<Request> {
         self.requests += 1;
         let request_id = format!("request {}", self.requests);
@@ -406,7 +419,8 @@ impl Play {
         })
     }
 
-    /// Where a spawn goes: under an open thread, which is mostly the caller's own where a thread calls.
+    /// Returns the parent of a spawn: in most cases the calling thread itself, otherwise an open thread. `None` if no
+    /// thread is open.
     fn parent(&self, by: Who, parent: Nth) -> Option<String> {
         let own = match by {
             Who::Thread(own) if parent < OWN_CHILD => Some(self.mirror.nth(own)),
@@ -428,7 +442,7 @@ fn budget(turns: u32) -> Budget {
     }
 }
 
-/// A call is accepted, or refused with one of the reasons; nothing else happens to it.
+/// Checks that a failed call was rejected with one of the API's reasons.
 #[track_caller]
 fn assert_refusal(status: &Status) {
     let is_refusal = matches!(
@@ -447,10 +461,10 @@ fn assert_refusal(status: &Status) {
 // ---- runners ----
 
 impl Play {
-    /// A runner performs the pending effects of a thread.
+    /// Lets the runner perform the pending effect of a thread.
     async fn work(&mut self, nth: Nth) {
         let state = &self.mirror.session;
-        let is_runners_to_do = |thread: &Thread| {
+        let waits_for_runner = |thread: &Thread| {
             let pending = pending_effect(state, thread.id);
             matches!(
                 pending,
@@ -462,13 +476,13 @@ impl Play {
                 )
             )
         };
-        if let Some(id) = self.mirror.nth_of(nth, is_runners_to_do).map(|thread| thread.id) {
+        if let Some(id) = self.mirror.nth_of(nth, waits_for_runner).map(|thread| thread.id) {
             self.discharge(id).await;
             self.settle().await;
         }
     }
 
-    /// The thread's runner performs a pending effect. Returns `false` if no effect is pending.
+    /// Lets the thread's runner perform the pending effect. Returns `false` if no effect of a runner is pending.
     async fn discharge(&mut self, id: ThreadId) -> bool {
         let Some(pending) = pending_effect(&self.mirror.session, id) else {
             return false;
@@ -489,8 +503,8 @@ impl Play {
         true
     }
 
-    /// The runner of a turn under way says something about it.
-    async fn say(&mut self, nth: Nth, what: Saying) {
+    /// Lets the runner of a running turn send a report about it.
+    async fn say(&mut self, nth: Nth, what: TurnReport) {
         let has_turn = |thread: &Thread| {
             let is_under_way = thread.status.kind().is_active() && !thread.turn.awaits_dispatch();
             is_under_way && thread.holder().is_some()
@@ -503,12 +517,12 @@ impl Play {
         let runner = self.runners.get_mut(thread.holder().unwrap().as_str()).unwrap();
         let turn = attempt.turn;
         let report = match what {
-            Saying::Completed => ended(&attempt, TurnOutcome::Completed),
-            Saying::Errored => ended(&attempt, TurnOutcome::Errored),
-            Saying::Interrupted => ended(&attempt, TurnOutcome::Interrupted),
-            Saying::Delivered => delivered(&thread),
-            Saying::Stopped => stopped(),
-            Saying::Artifact => Report::Artifact(ArtifactReport {
+            TurnReport::Completed => ended(&attempt, TurnOutcome::Completed),
+            TurnReport::Errored => ended(&attempt, TurnOutcome::Errored),
+            TurnReport::Interrupted => ended(&attempt, TurnOutcome::Interrupted),
+            TurnReport::Delivered => delivered(&thread),
+            TurnReport::Stopped => stopped(),
+            TurnReport::Artifact => Report::Artifact(ArtifactReport {
                 turn,
                 name: String::from("notes.md"),
                 kind: String::from("document"),
@@ -517,20 +531,20 @@ impl Play {
                 append: false,
                 more: false,
             }),
-            Saying::Gap => Report::PolicyGap(PolicyGapReport {
+            TurnReport::Gap => Report::PolicyGap(PolicyGapReport {
                 gap: String::from("web_search cannot be denied"),
             }),
-            Saying::Again => {
+            TurnReport::Again => {
                 let report = ended(&attempt, TurnOutcome::Completed);
                 runner.report_as(&attempt, thread.last_report.get(), report).await;
                 return self.assert_void(known).await;
             }
-            Saying::OtherAttempt => {
+            TurnReport::OtherAttempt => {
                 let other = Attempt {
                     generation: attempt.generation + 1,
                     ..attempt.clone()
                 };
-                // Numbers of the harness are those of real attempts only.
+                // The harness counts reports of real attempts only, so this number is explicit.
                 runner
                     .report_as(&other, 1, ended(&attempt, TurnOutcome::Completed))
                     .await;
@@ -541,14 +555,14 @@ impl Play {
         self.settle().await;
     }
 
-    /// Checks that no report changed anything.
+    /// Checks that no report has appended an event after the first `known` events.
     async fn assert_void(&mut self, known: usize) {
         self.settle().await;
         let reported = self.mirror.by_runners_since(known);
-        assert!(reported.is_empty(), "void: {:?}", names(reported));
+        assert!(reported.is_empty(), "a void report had effects: {:?}", names(reported));
     }
 
-    /// A runner's stream breaks, and it comes back without one of its attempts, or with all.
+    /// Breaks a runner's stream and attaches the runner again, with all of its attempts or without one of them.
     async fn come_back(&mut self, id: &'static str, without: Option<Nth>) {
         let mut held = self.mirror.held_by(id);
         if let Some(lost) = without
@@ -562,7 +576,7 @@ impl Play {
     }
 }
 
-/// The oldest input that waits has been taken by the running turn.
+/// Returns the report that the running turn received the oldest pending input.
 fn delivered(thread: &Thread) -> Report {
     let oldest = thread.pending_inputs.front().map(|input| input.number);
     Report::InputDelivered(InputDeliveredReport {
@@ -595,8 +609,8 @@ fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
 // ---- the service ----
 
 impl Play {
-    /// Restarts both services over the same files. The log stays the same, and the events after it belong to no
-    /// request.
+    /// Restarts both services over the same files. The log must stay the same, and clients must have caused no event
+    /// after it.
     async fn restart(&mut self) {
         self.pair.restart().await;
         self.tree = self.tree.by(self.pair.operator());
@@ -609,22 +623,23 @@ impl Play {
         assert!(again == self.mirror.log, "a restart changed the log");
         self.settle().await;
         let caused = self.mirror.by_clients_since(known);
-        assert!(caused.is_empty(), "a restart: {:?}", names(caused));
+        assert!(caused.is_empty(), "a restart had effects: {:?}", names(caused));
         self.assert_mailboxes().await;
     }
 
-    /// Closes the session: everything in it is then SHUTDOWN. That parents close after their children is a law.
+    /// Closes the session and checks that all threads are SHUTDOWN. The invariants check that parents close after their
+    /// children.
     pub async fn close(mut self) {
         let request = CloseSessionRequest {
             session_id: self.tree.session.clone(),
             ..CloseSessionRequest::default()
         };
-        let answer = within("the fence", self.tree.client().close_session(request)).await;
+        let answer = within("the answer to a close", self.tree.client().close_session(request)).await;
         answer.unwrap();
-        for _ in 0..ENOUGH {
+        for _ in 0..MAX_CLOSE_STEPS {
             self.settle().await;
             if self.mirror.session.closed {
-                return self.assert_over().await;
+                return self.assert_closed().await;
             }
             let mut had_work = false;
             for id in self.mirror.ids() {
@@ -635,10 +650,10 @@ impl Play {
                 self.ahead.push(event);
             }
         }
-        panic!("the session never closes");
+        panic!("the session is not closed after {MAX_CLOSE_STEPS} steps");
     }
 
-    async fn assert_over(self) {
+    async fn assert_closed(self) {
         let state = &self.mirror.session;
         assert_eq!(state.open_count(), 0);
         assert!(state.holding().is_empty());
@@ -648,17 +663,17 @@ impl Play {
         assert_eq!(self.mirror.log.iter().filter(is_end).count(), 1);
         assert!(
             self.tree.log().await == self.mirror.log,
-            "another watch saw another log"
+            "a second watch received a different log"
         );
         self.assert_mailboxes().await;
     }
 
-    /// Checks every mailbox. Nothing may be under way that sends mail.
+    /// Checks every mailbox. No operation that sends mail may be running.
     async fn assert_mailboxes(&self) {
         for id in self.mirror.ids() {
-            let told = mail_of_service(&self.tree, id).await;
+            let mail = mail_of_service(&self.tree, id).await;
             if self.tree.head().await == self.mirror.head() {
-                assert_eq!(told, mail_of_log(&self.mirror.session, id), "the mailbox of {id}");
+                assert_eq!(mail, mail_of_log(&self.mirror.session, id), "the mailbox of {id}");
             }
         }
     }

@@ -8,7 +8,7 @@ use troupe_proto::supervisor::v1::{
 };
 use troupe_tests::client::Supervisor;
 
-/// A request that can be made again.
+/// A request that can be repeated.
 #[derive(Clone, Debug)]
 pub enum Request {
     Spawn(Box<SpawnAgentRequest>),
@@ -26,10 +26,10 @@ pub enum Request {
     Update(UpdateSessionRequest),
 }
 
-/// What an accepted request was answered.
+/// The response to an accepted request.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The id of the created object, if any: of a thread, an edge or a handoff, and `THREAD/NUMBER` of an input.
+    /// The id of the created thread, edge or handoff, or `THREAD/NUMBER` of the created input.
     pub made: Option<String>,
     /// A thread's token.
     pub token: Option<Token>,
@@ -50,7 +50,7 @@ impl Token {
 }
 
 impl Request {
-    /// Whether each accepted request of the kind is one event that makes something.
+    /// Returns whether each accepted request of this kind appends exactly one event that creates an object.
     pub const fn always_makes(&self) -> bool {
         match self {
             Self::Spawn(_) | Self::Send(_) | Self::HandOff(_) => true,
@@ -71,7 +71,7 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// The refusal.
+    /// The status of a rejected request.
     pub async fn make(self, mut client: Supervisor) -> Result<Answer, Status> {
         let mut answer = Answer::default();
         match self {
@@ -101,7 +101,7 @@ impl Request {
                 client.set_thread_note(request).await?;
             }
             Self::Connect(request) => {
-                // None while an operator has to approve it.
+                // `None` until an operator approves the edge.
                 let edge = client.create_edge(request).await?.into_inner().edge;
                 answer.made = edge.map(|edge| edge.edge_id);
             }

@@ -12,7 +12,7 @@ pub type Nth = u8;
 /// The longest script.
 const MAX_OPS: usize = 40;
 
-/// What a session is opened with.
+/// The settings of the session.
 #[derive(Clone, Debug)]
 pub struct Setup {
     max_depth: u32,
@@ -23,14 +23,14 @@ pub struct Setup {
     restart_policy: RestartPolicy,
     policy_inheritance: PolicyInheritance,
     approve_orchestrators: bool,
-    /// Whether a runner executes the root; else its client does.
+    /// Whether a runner executes the root. Otherwise its client executes it.
     run_root: bool,
-    /// The session's budget of turns; `None` is unlimited.
+    /// Maximum number of turns of the session; `None` is unlimited.
     turns: Option<u32>,
 }
 
 impl Setup {
-    /// The request that opens the session.
+    /// Returns the request that opens the session.
     pub fn request(&self) -> CreateSessionRequest {
         CreateSessionRequest {
             message: self.run_root.then(|| String::from("begin")),
@@ -65,7 +65,7 @@ pub enum Who {
 /// A call.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Under an open thread; `turns` is its budget, 0: none.
+    /// Spawns a thread below an open thread. `turns` is its budget; 0 is unlimited.
     Spawn {
         parent: Nth,
         role: Nth,
@@ -83,7 +83,7 @@ pub enum Call {
         target: Nth,
         only_this: bool,
     },
-    /// The root only once in a while: it ends the session.
+    /// Closes a thread. It is rarely the root, because that ends the session.
     Close(Nth),
     Resume(Nth),
     Note {
@@ -100,7 +100,7 @@ pub enum Call {
         from: Nth,
         to: Nth,
     },
-    /// The target's mail up to its nth letter.
+    /// Acknowledges the target's mail up to its nth letter.
     Acknowledge {
         target: Nth,
         letter: Nth,
@@ -117,7 +117,7 @@ pub enum Call {
     MoreSlots,
 }
 
-/// A call with its caller, made once or twice at once under one request id.
+/// A call with its caller. With `twice`, the same request is made twice at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub by: Who,
@@ -125,42 +125,42 @@ pub struct Asked {
     pub twice: bool,
 }
 
-/// What a runner says about a turn.
+/// A runner's report about a turn.
 #[derive(Clone, Copy, Debug)]
-pub enum Saying {
+pub enum TurnReport {
     Completed,
     Errored,
     Interrupted,
-    /// The oldest waiting input reached the agent.
+    /// The agent received the oldest pending input.
     Delivered,
     /// The program ended.
     Stopped,
     Artifact,
     Gap,
-    /// Mail that was acknowledged long ago.
+    /// A report with the number of the last acknowledged report.
     Again,
-    /// About another attempt than the present one.
+    /// A report about an attempt that is not the current one.
     OtherAttempt,
 }
 
-/// One thing that happens.
+/// A step of a script.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// These calls are made at once.
+    /// Makes these calls at the same time.
     Ask(Vec<Asked>),
-    /// A runner performs the pending effects of the nth thread that has any.
+    /// A runner performs the pending effect of the nth thread that has one.
     Work(Nth),
-    /// The runner of the nth thread with a turn under way says something.
-    Say { target: Nth, what: Saying },
-    /// A runner's stream breaks, and it comes back, having lost the nth of the attempts that it held.
+    /// The runner of the nth thread with a running turn sends a report.
+    Say { target: Nth, what: TurnReport },
+    /// A runner's stream breaks, and the runner attaches again without the nth of its attempts.
     ComeBack { runner: Nth, without: Option<Nth> },
-    /// An accepted request of an operator is made again.
+    /// Repeats an accepted request of an operator.
     Retry(Nth),
-    /// Both services stop and start again.
+    /// Restarts both services.
     Restart,
 }
 
-/// Every way to open a session.
+/// Generates the settings of a session.
 pub fn setups() -> impl Strategy<Value = Setup> {
     (
         (1..=3_u32, 1..=4_u32, 4..=9_u32, 5..=14_u32),
@@ -190,7 +190,7 @@ pub fn setups() -> impl Strategy<Value = Setup> {
         )
 }
 
-/// Every history.
+/// Generates scripts.
 pub fn scripts() -> impl Strategy<Value = Vec<Op>> {
     vec(ops(), 1..=MAX_OPS)
 }
@@ -201,7 +201,7 @@ fn ops() -> impl Strategy<Value = Op> {
         12 => asked().prop_map(|asked| Op::Ask(vec![asked])),
         5 => vec(asked(), 2..=4).prop_map(Op::Ask),
         12 => nth().prop_map(Op::Work),
-        9 => (nth(), sayings()).prop_map(|(target, what)| Op::Say { target, what }),
+        9 => (nth(), turn_reports()).prop_map(|(target, what)| Op::Say { target, what }),
         2 => (nth(), option::of(nth())).prop_map(|(runner, without)| Op::ComeBack { runner, without }),
         2 => nth().prop_map(Op::Retry),
         1 => Just(Op::Restart),
@@ -241,16 +241,16 @@ fn calls() -> impl Strategy<Value = Call> {
     ]
 }
 
-fn sayings() -> impl Strategy<Value = Saying> {
+fn turn_reports() -> impl Strategy<Value = TurnReport> {
     prop_oneof![
-        6 => Just(Saying::Completed),
-        2 => Just(Saying::Errored),
-        1 => Just(Saying::Interrupted),
-        1 => Just(Saying::Delivered),
-        1 => Just(Saying::Stopped),
-        1 => Just(Saying::Artifact),
-        1 => Just(Saying::Gap),
-        1 => Just(Saying::Again),
-        1 => Just(Saying::OtherAttempt),
+        6 => Just(TurnReport::Completed),
+        2 => Just(TurnReport::Errored),
+        1 => Just(TurnReport::Interrupted),
+        1 => Just(TurnReport::Delivered),
+        1 => Just(TurnReport::Stopped),
+        1 => Just(TurnReport::Artifact),
+        1 => Just(TurnReport::Gap),
+        1 => Just(TurnReport::Again),
+        1 => Just(TurnReport::OtherAttempt),
     ]
 }

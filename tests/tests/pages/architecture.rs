@@ -1,4 +1,4 @@
-//! The architecture rule, held by CI: nothing points back, and every `domain/` is pure.
+//! The rules of the architecture: permitted dependencies between crates, pure domain code, and no import cycles.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 
 use troupe_tests::page::{root, sources};
 
-/// The code of a file without its comments and its unit tests, which may use what they like.
+/// Returns the code of a file without its comments and its unit tests, which the rules do not cover.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let rules = text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -20,8 +20,8 @@ fn code(path: &Path) -> String {
 }
 
 #[test]
-fn every_domain_is_pure() {
-    // Runtimes, wires, stores, clocks, disks, randomness.
+fn domain_code_is_pure() {
+    // Runtimes, protocols, stores, clocks, disks and random numbers.
     const FORBIDDEN: &[&str] = &[
         "tokio",
         "tonic",
@@ -41,7 +41,7 @@ fn every_domain_is_pure() {
         "getrandom",
         "clap",
     ];
-    // Their order differs from run to run. Code that only looks up may use them.
+    // Their iteration order differs from run to run. Code that only looks up keys may use them.
     const UNORDERED: &[&str] = &["HashMap", "HashSet"];
     let pure = ["supervisor-svc/core/src", "registry-svc/src/domain", "tool-policy/src"];
     let mut broken = Vec::new();
@@ -62,7 +62,7 @@ fn every_domain_is_pure() {
 }
 
 #[test]
-fn no_crate_points_back() {
+fn crates_depend_only_on_permitted_crates() {
     let all = &[
         "a2a-svc",
         "registry-svc",
@@ -75,7 +75,7 @@ fn no_crate_points_back() {
         "troupe-proto",
         "troupe-runner",
     ][..];
-    // What each crate may use of ours; a new crate needs a row.
+    // The crates of this repository that each crate may use. A new crate needs a row.
     let may_use: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("proto", &[][..]),
         ("tool-policy", &[]),
@@ -136,7 +136,7 @@ fn no_crate_points_back() {
     for (directory, allowed) in &may_use {
         assert!(
             members.contains(&format!("\"{directory}\"")),
-            "{directory} is no member"
+            "{directory} is not a member"
         );
         let manifest = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
         for dependency in ours {
@@ -181,14 +181,14 @@ fn no_crate_has_unsafe_code() {
         let manifest = fs::read_to_string(root().join(directory).join("Cargo.toml")).unwrap();
         assert!(
             manifest.contains("[lints]\nworkspace = true"),
-            "{directory} leaves the workspace's lints"
+            "{directory} does not use the workspace's lints"
         );
     }
 }
 
 #[test]
-fn yaml_is_read_behind_one_module_a_crate() {
-    // serde_yaml is archived upstream: it must be possible to replace it in one commit.
+fn yaml_is_read_in_one_module_per_crate() {
+    // serde_yaml is archived upstream, so it must be possible to replace it in one commit.
     let mut users: Vec<String> = [
         "registry-svc/src",
         "supervisor-svc/log/src",
@@ -218,8 +218,8 @@ fn yaml_is_read_behind_one_module_a_crate() {
 }
 
 #[test]
-fn the_supervisor_reads_one_clock() {
-    // Reproducible histories depend on it: all times in a log come from the clock that a supervisor is given.
+fn supervisor_reads_only_its_configured_clock() {
+    // Reproducible simulations depend on this: all times in a log come from the clock in a supervisor's configuration.
     let readers: Vec<String> = [
         "supervisor-svc/core/src",
         "supervisor-svc/log/src",
@@ -236,7 +236,7 @@ fn the_supervisor_reads_one_clock() {
     assert_eq!(readers, ["supervisor-svc/src/clock.rs"]);
 }
 
-/// The module of each source file of a crate, as a path of names. The crate's root is the empty path.
+/// Returns the module of each source file of a crate, as a path of names. The crate's root is the empty path.
 fn modules(src: &Path) -> BTreeMap<Vec<String>, PathBuf> {
     let mut found = BTreeMap::new();
     for path in sources(src) {
@@ -275,7 +275,7 @@ fn paths(tree: &str) -> Vec<String> {
     found
 }
 
-/// The paths into its own crate that a module's code contains: those of its `use` items, and qualified names.
+/// Returns the paths into its own crate in a module's code: the paths of its `use` items, and qualified names.
 fn own_paths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = String::new();
@@ -298,7 +298,7 @@ fn own_paths(code: &str) -> Vec<String> {
     found
 }
 
-/// The module that a path names, seen from another module: the longest existing one.
+/// Returns the module that a path in module `from` refers to: the longest existing prefix.
 fn target<T>(from: &[String], path: &str, modules: &BTreeMap<Vec<String>, T>) -> Vec<String> {
     let mut at = from.to_vec();
     for (index, name) in path.split("::").map(str::trim).enumerate() {
@@ -318,8 +318,8 @@ fn target<T>(from: &[String], path: &str, modules: &BTreeMap<Vec<String>, T>) ->
     at
 }
 
-/// Imports between modules with the same parent, each with one file that causes it. An import of or from a module
-/// inside of another one counts for the outer one. Imports between parent and child do not count.
+/// Returns the imports between modules with the same parent, each with one file that causes it. An import of or from a
+/// nested module counts for the outer module. Imports between parent and child do not count.
 fn sibling_imports(src: &Path) -> BTreeMap<Vec<String>, BTreeMap<Vec<String>, PathBuf>> {
     let modules = modules(src);
     let mut imports: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
@@ -345,7 +345,7 @@ fn modules_have_no_import_cycles() {
         let src = root().join(member).join("src");
         let mut imports = sibling_imports(&src);
         assert!(src.join("lib.rs").exists() || src.join("main.rs").exists(), "{member}");
-        // A module in a cycle imports one and is imported by one.
+        // Every module of a cycle imports another module of the cycle and is imported by one.
         loop {
             let importing: BTreeSet<_> = imports.keys().cloned().collect();
             let imported: BTreeSet<_> = imports.values().flat_map(BTreeMap::keys).cloned().collect();

@@ -1,4 +1,4 @@
-//! The page of all limits says what the code says.
+//! The page of all limits matches the code.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
@@ -13,7 +13,7 @@ After this page you know every size, time and count that a client can reach, and
 Limits without a setting are fixed. A session can have its own limits, up to the limits of the service.
 ";
 
-/// Every number, in the order of the page.
+/// Returns all limits, in the order of the page.
 fn areas() -> Vec<Area> {
     [
         vec![svc_kit::limits::limits()],
@@ -39,12 +39,12 @@ fn render(areas: &[Area]) -> String {
 }
 
 #[test]
-fn the_page_of_limits_is_what_the_code_has() {
+fn limits_page_matches_code() {
     check("docs/limits.md", &render(&areas()));
 }
 
 #[test]
-fn every_number_is_named_once_and_every_setting_is_described() {
+fn limits_are_unique_and_settings_are_described() {
     let settings = fs::read_to_string(root().join("docs/settings.md")).unwrap();
     let mut named = BTreeSet::new();
     for area in areas() {

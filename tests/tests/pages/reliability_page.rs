@@ -1,4 +1,4 @@
-//! The page about reliability lists the faults that the fault suite runs, and the tests that it names exist.
+//! The page about reliability lists the faults of the fault suite, and the tests that it names exist.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs};
 
@@ -13,7 +13,7 @@ const ALL: &str = "*";
 const BEGIN: &str = "<!-- begin of tests/faults/table.tsv -->\n\n";
 const END: &str = "\n<!-- end of tests/faults/table.tsv -->\n";
 
-/// One thing that is promised for a fault, and what shows it.
+/// A promise for a fault, and the test that shows it.
 struct Row {
     fault: String,
     promised: String,
@@ -41,7 +41,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// The table as the page has it. A fault is named in the first of its rows.
+/// Returns the table of the page. Only the first row of a fault names it.
 fn render(rows: &[Row]) -> String {
     let mut table = String::from("| fault | promised | shown by |\n|---|---|---|\n");
     let mut before = "";
@@ -59,16 +59,18 @@ fn render(rows: &[Row]) -> String {
 }
 
 #[test]
-fn the_page_has_the_table_of_the_fault_suite() {
+fn reliability_page_contains_fault_table() {
     let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    let (before, rest) = page.split_once(BEGIN).expect("the page says where the table begins");
-    let (_, after) = rest.split_once(END).expect("the page says where the table ends");
+    let (before, rest) = page
+        .split_once(BEGIN)
+        .expect("the page marks the beginning of the table");
+    let (_, after) = rest.split_once(END).expect("the page marks the end of the table");
     let expected = format!("{before}{BEGIN}{}{END}{after}", render(&rows()));
     check(PAGE, &expected);
 }
 
 #[test]
-fn every_row_names_a_test_of_its_own() {
+fn fault_table_rows_name_distinct_tests() {
     let mut named = BTreeSet::new();
     for row in rows() {
         let (file, test) = (&row.file, &row.test);

@@ -1,4 +1,4 @@
-//! The most frequent requests of users of agent programs, with the tests that show them, as `file::test`.
+//! The most frequent feature requests of users of agent programs, with the tests for them, as `file::test`.
 //!
 //! |    | request | test |
 //! |----|---------|------|
@@ -14,7 +14,7 @@
 //! | 5  | a watch that survives a disconnect | `watching::watch_resumes_at_any_position_without_gap` |
 //! | 5  | | `watching::slow_watcher_misses_nothing_and_delays_none` |
 //! | 5  | | `watching::position_of_another_log_is_rejected` |
-//! | 6  | a stop that stops the subtree | `runners::an_interrupt_names_the_threads_that_it_stops` |
+//! | 6  | a stop that stops the subtree | `runners::interrupt_response_names_stopped_threads` |
 //! | 6  | | `closing::spawns_during_a_close_are_closed_or_rejected` |
 //! | 6  | | `closing::cascade_stops_leaves_first_and_starts_nothing` |
 //! | 7  | close, wait and spawn that always return | `closing::silent_runner_is_closed_at_the_deadline` |
@@ -28,14 +28,14 @@
 //! | 10 | slow runners distinguished from dead ones | `leases::half_a_lease_without_runner_sets_unreachable` |
 //! | 10 | | `leases::silence_is_a_stall_until_the_next_message` |
 //! | 11 | a visible tree: task, role, model, activity | `watching::subtree_watch_has_own_events_and_fences_above` |
-//! | 11 | | `telemetry_values::plan_tool_and_usage_are_shown_with_the_thread` |
+//! | 11 | | `telemetry_values::thread_contains_latest_plan_tool_and_usage` |
 //! | 12 | the requested role and model | `spawning::runner_receives_resolved_values_and_origins` |
 //! | 12 | | `resume::resumed_thread_keeps_its_settled_status` |
 //! | 13 | permissions of a child within those of its parent | `hostile_child::spawn_never_exceeds_its_parents_permissions` |
 //! | 13 | approvals that reach an operator | `tools::gated_call_waits_only_for_an_operator` |
 //! | 13 | | `approvals::spawn_by_project_template_awaits_operator` |
 //! | 14 | control from outside, with ownership | `runners::session_runner_gets_only_threads_of_its_session` |
-//! | 14 | | `runners::input_to_a_settled_thread_starts_a_turn_of_what_is_new` |
+//! | 14 | | `runners::input_to_settled_thread_starts_turn_with_new_input` |
 //! | 14 | | `hostile_child::target_outside_subtree_is_indistinguishable_from_unknown` |
 //! | 15 | templates: reloaded, diagnosed, pinned | `spawning::edited_template_applies_to_next_spawn` |
 //! | 15 | | `watch::changes_on_disk_are_sent_as_differences` |
@@ -66,7 +66,7 @@ fn tests() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_test_of_the_table_exists() {
+fn tests_of_the_feature_table_exist() {
     let tests = tests();
     let mut numbers = BTreeSet::new();
     for row in include_str!("requested_features.rs").lines() {
@@ -74,7 +74,7 @@ fn every_test_of_the_table_exists() {
             continue;
         };
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        // The head has no number.
+        // The header row has no number.
         let Ok(number) = cells[0].parse::<u32>() else {
             continue;
         };

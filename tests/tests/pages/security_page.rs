@@ -4,10 +4,10 @@ use std::fs;
 
 use troupe_tests::page::{check, has_test, root};
 
-/// Below this the page has lost its tables, or is written in a form that is not read here.
+/// Minimum number of named tests. Fewer tests mean that the page has lost its tables or that their form has changed.
 const FEWEST: usize = 50;
 
-/// The tests that the page names: `path/to/file.rs::function` between backticks.
+/// Returns the tests that the page names: `path/to/file.rs::function` between backticks.
 fn named(page: &str) -> Vec<(&str, &str)> {
     page.split('`')
         .filter_map(|span| span.split_once("::"))
@@ -16,7 +16,7 @@ fn named(page: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn every_test_that_the_page_names_exists() {
+fn tests_named_on_security_page_exist() {
     let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
     let named = named(&page);
     assert!(named.len() >= FEWEST, "only {} tests are named", named.len());
@@ -36,7 +36,7 @@ const TABLE_BEGIN: &str = "<!-- confinement: generated -->\n";
 const TABLE_END: &str = "<!-- confinement: end -->\n";
 
 #[test]
-fn table_of_confinement_is_what_the_code_has() {
+fn confinement_table_matches_code() {
     let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
     let (before, rest) = page.split_once(TABLE_BEGIN).unwrap();
     let (_, after) = rest.split_once(TABLE_END).unwrap();
@@ -46,7 +46,7 @@ fn table_of_confinement_is_what_the_code_has() {
 }
 
 #[test]
-fn a_function_is_a_test_by_its_attribute() {
+fn function_with_test_attribute_is_a_test() {
     let text = "#[test]\nfn one() {}\n\nfn helper() {}\n#[tokio::test(flavor = \"x\")]\nasync fn other() {}\n";
     for (name, expected) in [("one", true), ("other", true), ("helper", false), ("none", false)] {
         assert_eq!(has_test(text, name), expected, "{name}");

@@ -1,5 +1,5 @@
-//! The service config that clients are advised to use names every method, fits what the services do, and has nothing
-//! repeated that may not be.
+//! The recommended service config for clients: it names every method, matches the limits of the services, and retries
+//! only methods that may be repeated.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,19 +17,19 @@ use troupe_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_BYTES, MAX_WORKSPACE_MESSAGE
 const CONFIG: &str = include_str!("../../../proto/service-config.json");
 const README: &str = include_str!("../../../proto/README.md");
 
-/// Reads that viewers may not make.
+/// Reads that viewers may not call.
 const OTHER_READS: [&str; 3] = ["GetWorkspace", "ListMailbox", "WaitAgents"];
 
-/// A method as the descriptors have it.
+/// A method, from the descriptors.
 struct Method {
     name: String,
     /// Whether either side sends more than one message.
     streams: bool,
-    /// Whether its request has a request_id, or the number of a batch of entries.
+    /// Whether the request has a request_id or a batch number.
     is_idempotent: bool,
 }
 
-/// The methods of the API, by `/SERVICE/METHOD`.
+/// Returns the methods of the API, by `/SERVICE/METHOD`.
 fn api() -> BTreeMap<String, Method> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let mut with_request_id = BTreeSet::new();
@@ -60,7 +60,7 @@ fn api() -> BTreeMap<String, Method> {
     methods
 }
 
-/// What the config says of each method, by `/SERVICE/METHOD`.
+/// Returns the config of each method, by `/SERVICE/METHOD`.
 fn configured() -> BTreeMap<String, Value> {
     let config: Value = serde_json::from_str(CONFIG).unwrap();
     let mut methods = BTreeMap::new();
@@ -96,7 +96,7 @@ fn longest_wait(method: &str) -> Duration {
     }
 }
 
-/// The bound of a message; bundles of templates have another.
+/// Returns the maximum size of a message. Bundles of templates have a larger maximum.
 fn bound(has_bundle: bool) -> Value {
     let bytes = if has_bundle {
         MAX_WORKSPACE_MESSAGE_BYTES
@@ -107,14 +107,14 @@ fn bound(has_bundle: bool) -> Value {
 }
 
 #[test]
-fn it_names_every_method_and_nothing_else() {
+fn service_config_names_exactly_the_methods() {
     let named: Vec<String> = configured().into_keys().collect();
     let methods: Vec<String> = api().into_keys().collect();
     assert_eq!(named, methods);
 }
 
 #[test]
-fn only_what_may_be_repeated_is_retried() {
+fn only_repeatable_methods_are_retried() {
     let api = api();
     let mut retried = 0;
     for (path, entry) in configured() {
@@ -126,9 +126,9 @@ fn only_what_may_be_repeated_is_retried() {
         let method = &api[&path];
         let is_read = is_for_viewers(&path) || OTHER_READS.contains(&method.name.as_str());
         assert!(method.is_idempotent || is_read, "{path} may not be repeated");
-        // Every other code is a verdict: a repeated call gets it again.
+        // With every other code, a repeated call would get the same error.
         assert_eq!(policy["retryableStatusCodes"], json!(["UNAVAILABLE"]), "{path}");
-        // gRPC takes more than five for five.
+        // gRPC treats values above five as five.
         assert!((2..=5).contains(&policy["maxAttempts"].as_u64().unwrap()), "{path}");
     }
     assert!(retried > 0);
@@ -154,7 +154,7 @@ fn timeout_exceeds_service_time_and_watches_have_none() {
 }
 
 #[test]
-fn messages_have_the_sizes_that_the_services_take() {
+fn message_limits_match_the_services() {
     for (path, entry) in configured() {
         let request = bound(path.ends_with("/PutWorkspace"));
         let response = bound(path.ends_with("/GetWorkspace"));

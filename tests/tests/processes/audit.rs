@@ -1,4 +1,4 @@
-//! The audit log: which caller changed something, and which caller was denied.
+//! The audit log: the callers that changed something, and the callers that were denied.
 
 use std::fs::{self, File};
 
@@ -33,7 +33,7 @@ async fn change_or_denial_writes_one_audit_line() {
         ..SetThreadNoteRequest::default()
     };
     within("an answer", thread.set_thread_note(note)).await.unwrap();
-    // Neither what is only read nor what makes no sense has a line.
+    // Neither reads nor invalid requests have a line.
     tree.head().await;
     let nobody = SetThreadNoteRequest {
         thread_id: String::from("00000000-0000-0000-0000-000000000001"),

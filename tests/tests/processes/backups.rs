@@ -22,7 +22,7 @@ use crate::{metrics::get, pair_process::supervisor_at};
 /// The directory of backups in the home.
 const BACKUPS: &str = "backups";
 
-/// Bytes that make a backup take long enough to be interrupted.
+/// Size of data that makes a backup take long enough to be interrupted, in bytes.
 const BALLAST: usize = 96 * 1024 * 1024;
 
 fn data_dir(home: &Home) -> PathBuf {
@@ -51,7 +51,7 @@ fn complete(home: &Home) -> Vec<StoredBackup> {
     in_state(home, BackupState::Complete)
 }
 
-/// Waits until the complete backups are as wanted.
+/// Waits until `wanted` returns true for the complete backups.
 async fn await_backups(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) -> Vec<StoredBackup> {
     let mut found = Vec::new();
     until("the backups", || {
@@ -62,8 +62,8 @@ async fn await_backups(home: &Home, wanted: impl Fn(&[StoredBackup]) -> bool) ->
     found
 }
 
-/// Waits for the next second. A backup is named after its second, so the next one has another name than those before,
-/// and is newer than every change before.
+/// Waits for the next second. A backup is named after its second, so the next backup has a new name and is newer than
+/// every earlier change.
 async fn next_second() {
     let second = || UNIX_EPOCH.elapsed().unwrap().as_secs();
     let present = second();
@@ -77,7 +77,7 @@ async fn metric(admin: &str, name: &str) -> Option<f64> {
     answer.lines().find_map(values)
 }
 
-/// Makes the log large, while no process has it open.
+/// Makes the log large. No process may have it open.
 fn add_ballast(home: &Home) {
     let database = rusqlite::Connection::open(data_dir(home).join(DATABASE)).unwrap();
     database.execute_batch("CREATE TABLE ballast (bytes BLOB)").unwrap();
@@ -108,7 +108,7 @@ async fn newest_backups_are_kept_and_restorable() {
     let log = tree.log().await;
     let first = await_backups(&home, |found| !found.is_empty()).await.remove(0);
     let kept = await_backups(&home, |found| found.len() == 2 && found[0].time > first.time).await;
-    // The second one was started after the session was created.
+    // The second backup was started after the session was created.
     assert!(kept[1].time > kept[0].time);
     up.kill().await;
 
@@ -153,7 +153,7 @@ async fn restart_keeps_the_schedule() {
     );
     assert!(second.terminate().await.success());
 
-    // After the interval has passed.
+    // The service starts after the interval has passed.
     let earlier = made[0].time.get() - 25 * 60 * 60 * 1_000;
     let name = prost_types::Timestamp {
         seconds: (earlier / 1_000) as i64,
@@ -167,7 +167,7 @@ async fn restart_keeps_the_schedule() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_process_leaves_no_half_backup() {
+async fn killed_process_leaves_no_incomplete_backup() {
     let home = home_with_backups();
     assert!(Up::start(&home).await.terminate().await.success());
     add_ballast(&home);
@@ -231,7 +231,7 @@ async fn missing_directory_does_not_stop_the_service() {
     up.kill().await;
 }
 
-/// The limit on the size of a file takes the place of a full disk.
+/// A limit on the size of files simulates a full disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_backup_directory_does_not_stop_the_service() {
     let home = home_with_backups();
@@ -239,7 +239,7 @@ async fn full_backup_directory_does_not_stop_the_service() {
     add_ballast(&home);
     let (command, ready) = service(&home, "supervisor");
     let program = command.as_std();
-    // The unit is 512 or 1024 bytes.
+    // The unit of `ulimit -f` is 512 or 1024 bytes.
     let mut process = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 65536; exec \"$@\"", "sh"])
         .arg(program.get_program())
@@ -284,7 +284,7 @@ async fn log_of_another_release_is_backed_up_first() {
     );
     assert!(second.terminate().await.success());
 
-    // No migration exists, so the start fails. The log is backed up as it would be before a migration, and only once.
+    // No migration exists, so the start fails. The log is backed up as before a migration, and only once.
     let database = rusqlite::Connection::open(data_dir(&home).join(DATABASE)).unwrap();
     database.pragma_update(None, "user_version", 1).unwrap();
     drop(database);
@@ -327,7 +327,7 @@ async fn agents_of_up_do_not_see_backups() {
     let address = supervisor_at(&ready).await;
     let tree = Tree::open(supervisor(address, None), CreateSessionRequest::default()).await;
     let thread = settled(&tree, &tree.spawn("worker").await.id).await;
-    // Without bubblewrap, nothing is hidden, and the runner says so.
+    // Without bubblewrap, nothing is hidden, and the runner logs that.
     let mut confined = Command::new("bwrap");
     let confined = confined
         .args(["--unshare-all", "--ro-bind", "/", "/", "true"])

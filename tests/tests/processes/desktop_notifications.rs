@@ -11,10 +11,10 @@ use troupe_tests::{
     within,
 };
 
-/// What an agent says that tries to be more than text.
+/// A message of an agent with text that a shell or a desktop could interpret.
 const MESSAGE: &str = "say -e $(reboot) <b>bold</b>";
 
-/// A pair with one completed turn, whose message is [`MESSAGE`].
+/// Starts a pair with one completed turn whose message is [`MESSAGE`].
 async fn completed(home: &Home) -> (Up, Tree) {
     let up = Up::start_with(home, Up::WITH_RUNNER).await;
     let operator = client::supervisor(up.supervisor, Some(&home.operator_token()));
@@ -80,8 +80,8 @@ async fn desktop_gets_title_and_text_as_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terminal_notifies_where_there_is_no_desktop() {
-    // A terminal shows what a program wrote to it.
+async fn terminal_notifies_without_desktop() {
+    // Runs a program in a pseudo-terminal and forwards its output.
     const IN_A_TERMINAL: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     const OSC_9: &[u8] = b"\x1b]9;troupe agent-turn-complete";
     let home = Home::default();
@@ -118,7 +118,7 @@ async fn terminal_notifies_where_there_is_no_desktop() {
         "{shown:?}"
     );
 
-    // Standard error that is no terminal gets no control sequences, unless they are requested.
+    // Without a terminal, standard error receives no control sequences unless they are requested.
     for (flag, expected) in [("--desktop", false), ("--bell", true)] {
         let mut command = notify(
             &home,

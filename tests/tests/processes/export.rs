@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, fs, path::Path, str::from_utf8};
 use serde_json::{Value, json};
 use troupe_tests::process::{Home, Up};
 
-/// Returns the published schema, which here permits no unknown field, so that a field that it lacks is found.
+/// Returns the published schema without permission for unknown fields, so that fields that the schema lacks are
+/// detected.
 fn strict_schema() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/export.schema.json");
     let mut schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();

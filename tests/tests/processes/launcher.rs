@@ -32,7 +32,7 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// Starts a launcher with another user. `None`: the tests do not run as root.
+    /// Starts a launcher with another user. Returns `None` if the tests do not run as root.
     async fn start() -> Option<Self> {
         if !getuid().is_root() {
             let _ = writeln!(io::stderr(), "NOT RUN: programs of another user need root");
@@ -41,8 +41,9 @@ impl Launcher {
         }
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o770)).unwrap();
-        // The other user may have no access to the directory where it was built. A process of its own copies it: with the file
-        // open for writing in this one, a program that another test starts would keep it from being executed.
+        // The other user may have no access to the directory of the binary. A separate process copies it: if this
+        // process had the file open for writing, a program that another test starts could inherit the descriptor, and
+        // the copy could not be executed.
         let copied = Command::new("cp").arg(troupe()).arg(directory.path()).status().await;
         assert!(copied.unwrap().success());
         let process = Self::spawn(directory.path()).await;
@@ -71,7 +72,7 @@ impl Launcher {
         self.directory.path().join("socket")
     }
 
-    /// The process that stands in for a shell.
+    /// Returns the command that runs a shell script through the launcher.
     fn shell(&self, script: &str) -> Command {
         launch(&self.socket(), script)
     }
@@ -81,7 +82,7 @@ impl Launcher {
     }
 }
 
-/// Returns a program with the user of the launcher.
+/// Returns the command of a program with the user of the launcher.
 fn as_agent(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -112,7 +113,7 @@ fn text(output: &[u8]) -> &str {
 }
 
 #[tokio::test]
-async fn launched_program_has_streams_environment_and_user_of_its_own() {
+async fn launched_program_has_own_streams_environment_and_user() {
     let Some(launcher) = Launcher::start().await else {
         return;
     };
@@ -135,7 +136,11 @@ async fn launched_program_has_streams_environment_and_user_of_its_own() {
     assert!(text(&output.stderr).starts_with("complaint"), "{output:?}");
     assert_eq!(output.status.code(), Some(7));
     let made = fs::metadata(launcher.directory.path().join("made")).unwrap();
-    assert_eq!(made.permissions().mode() & 0o777, 0o660, "the group shares it");
+    assert_eq!(
+        made.permissions().mode() & 0o777,
+        0o660,
+        "the group may read and write the file"
+    );
 
     let output = launcher.run("kill -9 $$").await;
     assert_eq!(output.status.code(), Some(128 + 9));
@@ -154,11 +159,11 @@ async fn launched_program_has_streams_environment_and_user_of_its_own() {
 }
 
 #[tokio::test]
-async fn signals_and_ends_are_passed_on() {
+async fn launcher_forwards_signals_and_exit_statuses() {
     let Some(mut launcher) = Launcher::start().await else {
         return;
     };
-    // Says its process id, and then ends only by a signal.
+    // Prints its process id, and then ends only by a signal.
     let lasting = "echo $$; while :; do sleep 0.01; done";
     let started = async |script: &str| {
         let mut running = launcher.shell(script).spawn().unwrap();
@@ -176,7 +181,7 @@ async fn signals_and_ends_are_passed_on() {
     assert_eq!(within("the end", running.wait()).await.unwrap().signal(), Some(9));
     until("the end of the program", || !place.exists()).await;
 
-    // The container of the runner receives the signal too, and the runner decides when its programs end.
+    // The runner also receives the signal and decides when its programs end, so the launcher continues.
     let (mut running, place) = started(lasting).await;
     signal(&launcher.process, Signal::TERM);
     assert_eq!(
@@ -185,7 +190,7 @@ async fn signals_and_ends_are_passed_on() {
     );
     launcher.process.start_kill().unwrap();
     assert_eq!(within("the end", running.wait()).await.unwrap().code(), Some(1));
-    // A container ends with its first process. Here the program stays.
+    // A container would end with its first process. Here, the program survives the launcher.
     let id = place.file_name().unwrap().to_str().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
     let mut complaint = String::new();
@@ -211,7 +216,7 @@ async fn launcher_ends_after_its_last_program() {
         .unwrap();
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     within("the start", lines.next_line()).await.unwrap().unwrap();
-    // What an agent leaves behind does not keep it.
+    // A process that an agent has left behind does not delay the end.
     let hold = r#"socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, sockaddr_un($ARGV[0])) or die; print "\n"; close STDOUT; sleep 60"#;
     let mut held = as_agent("perl")
         .args(["-MSocket", "-e", hold])
@@ -243,7 +248,7 @@ async fn launcher_refuses_its_own_user() {
 }
 
 #[tokio::test]
-async fn order_that_makes_no_sense_starts_nothing() {
+async fn malformed_order_starts_no_program() {
     let Some(launcher) = Launcher::start().await else {
         return;
     };
@@ -289,7 +294,7 @@ async fn runner_continues_with_another_launcher() {
     launcher.process = Launcher::spawn(launcher.directory.path()).await;
     work().await;
 
-    // It waits for the runner, which is connected again.
+    // The thread waits for the runner, which has attached again.
     signal(&launcher.process, Signal::TERM);
     work().await;
     signal(&runner, Signal::TERM);

@@ -21,7 +21,7 @@ use troupe_tests::{
     within,
 };
 
-/// A client of `troupe mcp`, which it started.
+/// A client of a `troupe mcp` process that it started.
 struct Client {
     process: Child,
     input: ChildStdin,
@@ -30,7 +30,7 @@ struct Client {
 }
 
 impl Client {
-    /// Starts it, and begins as MCP does.
+    /// Starts the process and performs the initialization of MCP.
     async fn start(home: &Home, up: &Up, arguments: &[&str], thread_token: Option<&str>) -> Self {
         let mut command = home.troupe(&["mcp"]);
         command
@@ -80,7 +80,7 @@ impl Client {
             .await;
         loop {
             let line = within("an answer", self.output.next_line()).await.unwrap();
-            let mut said: Value = serde_json::from_str(&line.expect("it still runs")).unwrap();
+            let mut said: Value = serde_json::from_str(&line.expect("the server is running")).unwrap();
             assert_eq!(said["jsonrpc"], "2.0");
             if said["id"] == id {
                 assert_eq!(said["error"], Value::Null, "{method}");
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// What a tool answers.
+    /// Calls a tool and returns its result or its error.
     async fn call(&mut self, tool: &str, arguments: Value) -> Result<Value, Value> {
         let result = self
             .ask("tools/call", json!({"name": tool, "arguments": arguments}))
@@ -103,14 +103,14 @@ impl Client {
         }
     }
 
-    /// Returns the tools that it is offered, with their descriptions.
+    /// Returns the offered tools with their descriptions.
     async fn tools(&mut self) -> Vec<Value> {
         let listed = self.ask("tools/list", json!({})).await;
         listed["tools"].as_array().unwrap().clone()
     }
 
-    /// Goes away. The server has nothing more to say then, and ends.
-    async fn go_away(self) {
+    /// Closes the input of the server. The server must write nothing more and end.
+    async fn disconnect(self) {
         let Self {
             mut process,
             input,
@@ -118,7 +118,7 @@ impl Client {
             ..
         } = self;
         drop(input);
-        assert_eq!(within("its last word", output.next_line()).await.unwrap(), None);
+        assert_eq!(within("the end of the output", output.next_line()).await.unwrap(), None);
         assert!(within("its end", process.wait()).await.unwrap().success());
     }
 }
@@ -135,7 +135,7 @@ async fn sessions(mut client: Supervisor) -> Vec<Session> {
     client.list_sessions(request).await.unwrap().into_inner().sessions
 }
 
-/// An operator agrees to the first call that waits.
+/// Waits for an approval and grants it as an operator.
 async fn grant(tree: &Tree) {
     let mut watch = tree.watch_after(0).await;
     let approval_id = watch.approval().await.approval_id;
@@ -159,7 +159,7 @@ async fn mcp_session_ends_with_its_client() {
     let operator = client::supervisor(up.supervisor, Some(&home.operator_token()));
     let mut client = Client::start(&home, &up, &[], None).await;
     let [session] = &sessions(operator.clone()).await[..] else {
-        panic!("it opens one session")
+        panic!("expected one session")
     };
     assert!(!session.closed);
 
@@ -181,7 +181,7 @@ async fn mcp_session_ends_with_its_client() {
             assert_eq!(hints["idempotentHint"], tool["name"] != "spawn_agent", "{tool}");
         }
     }
-    // Tools that are offered only to threads of a graph template have hints as well.
+    // Tools that are offered only to threads of a graph template have annotations as well.
     let described = client::registry(up.registry, Some(&home.operator_token()))
         .describe_spawn_tool(DescribeSpawnToolRequest::default())
         .await
@@ -197,7 +197,10 @@ async fn mcp_session_ends_with_its_client() {
     }
     let spawn = tools.iter().find(|tool| tool["name"] == "spawn_agent").unwrap();
     assert_eq!(spawn["inputSchema"]["type"], "object");
-    assert!(spawn.to_string().contains("worker"), "roles are hinted at: {spawn}");
+    assert!(
+        spawn.to_string().contains("worker"),
+        "the description contains the roles: {spawn}"
+    );
 
     let roles = client.call("list_agents", json!({})).await.unwrap();
     let roles = roles["agents"].as_array().unwrap();
@@ -207,7 +210,7 @@ async fn mcp_session_ends_with_its_client() {
     let asked = json!({"agent_type": " Bug_Hunter", "expanded": true});
     let hunters = client.call("list_agents", asked).await.unwrap();
     let [hunter] = &hunters["agents"].as_array().unwrap()[..] else {
-        panic!("one role is requested: {hunters}")
+        panic!("expected one role: {hunters}")
     };
     assert_eq!(hunter["agent_type"], "bug-hunter");
     assert!(hunter["default_prompt"].is_string(), "{hunter}");
@@ -281,9 +284,9 @@ async fn mcp_session_ends_with_its_client() {
     let expected = json!({"error": "unsupported tool: format_disk", "reason": "INVALID_ARGUMENT"});
     assert_eq!(unknown, expected);
 
-    client.go_away().await;
+    client.disconnect().await;
     let [session] = &sessions(operator).await[..] else {
-        panic!("it opens one session")
+        panic!("expected one session")
     };
     assert!(session.closed);
     up.kill().await;
@@ -298,12 +301,12 @@ async fn thread_token_offers_only_tools_of_its_thread() {
             max_depth: Some(1),
             ..Limits::default()
         }),
-        // Its own calls, which determine the owner of its token, are no calls of an agent.
+        // Calls that the server makes itself, to determine the owner of its token, need no approval.
         approve_tools: vec!["list_active_agents".to_owned(), "set_thread_note".to_owned()],
         ..CreateSessionRequest::default()
     };
     let tree = Tree::open(up.client(), request).await;
-    // Without a role it inherits every tool: it is the depth that takes some away.
+    // Without a role, the thread inherits every tool. The depth limit removes some of them.
     let child = tree.spawn("").await;
     let mut client = Client::start(&home, &up, &[], Some(&child.token)).await;
     let tools = client.tools().await;
@@ -317,8 +320,8 @@ async fn thread_token_offers_only_tools_of_its_thread() {
     let (noted, ()) = tokio::join!(note, grant(&tree));
     assert_eq!(noted.unwrap(), json!({"thread_note": "by hand"}));
     assert_eq!(tree.thread(&child.id).await.thread_note, "by hand");
-    client.go_away().await;
-    assert!(!tree.now().await.closed, "the session is not the client's to close");
+    client.disconnect().await;
+    assert!(!tree.now().await.closed, "the client must not close the session");
 
     let refused = home
         .troupe(&["mcp", "--supervisor", &format!("http://{}", up.supervisor)])
@@ -345,7 +348,7 @@ async fn call_rejected_by_goaway_is_retried() {
     client.call("set_thread_note", note).await.unwrap();
     assert!(relay.has_left());
     assert_eq!(tree.thread(&child.id).await.thread_note, "once");
-    client.go_away().await;
+    client.disconnect().await;
     up.kill().await;
 }
 
@@ -385,12 +388,12 @@ async fn thread_option_restricts_calls_to_its_subtree() {
     }
     assert_ne!(tree.status(&sibling.id).await, StatusKind::Shutdown);
     client.call("close_agent", json!({"id": below.id})).await.unwrap();
-    client.go_away().await;
+    client.disconnect().await;
     up.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_joined_as_its_root_with_the_rights_of_its_root() {
+async fn joined_session_acts_with_permissions_of_its_root() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let request = CreateSessionRequest {
@@ -413,21 +416,21 @@ async fn a_session_is_joined_as_its_root_with_the_rights_of_its_root() {
     let refused = client.call("close_agent", json!({"id": id})).await.unwrap_err();
     assert_eq!(
         refused["reason"], "TOOL_DENIED",
-        "an operator acts within what the thread may do: {refused}"
+        "an operator that joins as a thread has the thread's permissions: {refused}"
     );
-    client.go_away().await;
+    client.disconnect().await;
     assert!(!tree.now().await.closed);
     up.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mcp_leaves_out_the_token_of_another_pair() {
+async fn mcp_does_not_send_token_of_another_pair() {
     let (home, other) = (Home::default(), Home::default());
     Up::start_with(&home, Up::WITH_RUNNER).await.kill().await;
     let up = Up::start(&other).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let mut client = Client::start(&home, &up, &["--session", &tree.session], None).await;
     assert!(names(&client.tools().await).contains(&"spawn_agent"));
-    client.go_away().await;
+    client.disconnect().await;
     up.kill().await;
 }

@@ -25,7 +25,7 @@ use troupe_tests::{
     within,
 };
 
-/// An admin port that the system chooses.
+/// Arguments for a free admin port.
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
 
 /// The metric that only a service with TLS has; `up` has no TLS.
@@ -54,7 +54,8 @@ async fn exchange(address: &str, method_and_path: &str, headers: &str, body: &st
     answer
 }
 
-/// The names in the tables of the documentation: those of every service, and those of a member of a cluster.
+/// Returns the metrics in the tables of the documentation: the metrics of every service, and the metrics of cluster
+/// members.
 fn documented() -> (BTreeSet<String>, BTreeSet<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/monitoring.md");
     let text = fs::read_to_string(path).unwrap();
@@ -90,7 +91,7 @@ fn named_in(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_that_rules_and_panels_name_exists() {
+fn every_metric_in_rules_and_panels_exists() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/monitoring");
     for name in ["alerts.yaml", "dashboard.json"] {
         let text = fs::read_to_string(directory.join(name)).unwrap();
@@ -98,12 +99,12 @@ fn every_metric_that_rules_and_panels_name_exists() {
         assert!(named.len() > 5, "{name} names too few: {named:?}");
         let (all, members) = documented();
         let unknown: Vec<_> = named.difference(&(&all | &members)).cloned().collect();
-        assert!(unknown.is_empty(), "{name} names what is not measured: {unknown:?}");
+        assert!(unknown.is_empty(), "{name} names unknown metrics: {unknown:?}");
     }
 }
 
 #[test]
-fn objective_is_about_the_methods_that_change_data() {
+fn objective_covers_methods_that_change_data() {
     const SERVICE: &str = "troupe[.]supervisor[.]v1[.]AgentSupervisorService/(";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/monitoring/alerts.yaml");
     let text = fs::read_to_string(path).unwrap();
@@ -113,7 +114,7 @@ fn objective_is_about_the_methods_that_change_data() {
         .map(|rest| rest.split(").*").next().unwrap())
         .collect();
     let [verbs] = Vec::from_iter(filters)[..] else {
-        panic!("one filter for all rules")
+        panic!("expected one filter for all rules")
     };
     for row in supervisor_svc::AUTHORITY {
         let Some(method) = row.method.strip_prefix("/troupe.supervisor.v1.AgentSupervisorService/") else {
@@ -156,7 +157,7 @@ async fn admin_port_serves_health_and_metrics() {
         within("health on the admin port", async { while !is_serving(name).await {} }).await;
     }
 
-    // One of each kind: a turn, a thread that waits, a rejected thread, a cascade.
+    // Causes one turn, one queued thread, one rejected thread and one cascade.
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     let first = tree.spawn_for("worker", "hold").await.id;
     let mut queued = tree.request("worker");
@@ -217,7 +218,10 @@ async fn admin_port_serves_health_and_metrics() {
     ] {
         assert!(has(line), "{line}\n{answer}");
     }
-    assert!(!answer.contains(&first), "no ids, which are unbounded");
+    assert!(
+        !answer.contains(&first),
+        "metrics must not contain ids, which are unbounded"
+    );
     let of_tokens = |line: &&str| line.starts_with("gen_ai_client_token_usage_count{");
     let tokens = answer.lines().find(of_tokens).expect("a turn used tokens");
     assert!(tokens.contains("gen_ai_agent_name=\"worker\""), "{tokens}");
@@ -247,7 +251,7 @@ async fn member_exports_the_metrics_of_its_cluster() {
     }
 }
 
-/// Writes the certificate of a server that ends with that year's beginning, and its key.
+/// Writes the certificate of a server that expires at the beginning of a year, and its key.
 fn write_certificate(directory: &Path, year: i32) {
     let mut params = CertificateParams::new(vec![String::from("localhost")]).unwrap();
     params.not_after = date_time_ymd(year, 1, 1);
@@ -285,7 +289,7 @@ async fn certificate_expiry_is_a_metric() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_requests_do_not_block_the_admin_port() {
-    /// As many connections as it has.
+    /// Maximum number of connections of the admin port.
     const CONNECTIONS: usize = 64;
     /// Less than the default request timeout of an HTTP/1.1 server.
     const SOON: Duration = Duration::from_secs(20);
@@ -305,7 +309,7 @@ async fn stalled_requests_do_not_block_the_admin_port() {
     assert!(answer.expect("an answer soon").starts_with("HTTP/1.1 200"));
 }
 
-/// A runner that is attached.
+/// Starts a runner and waits until it is attached.
 async fn runner(home: &Home, supervisor: SocketAddr) -> (Child, Admin) {
     let url = format!("http://{supervisor}");
     let mut process = home
@@ -321,7 +325,7 @@ async fn runner(home: &Home, supervisor: SocketAddr) -> (Child, Admin) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_is_ready_while_it_is_attached_and_does_not_drain() {
+async fn runner_is_ready_while_attached_and_not_draining() {
     let home = Home::default();
     let up = Up::start(&home).await;
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;

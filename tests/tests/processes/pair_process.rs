@@ -1,5 +1,5 @@
-//! `troupe up` as a process: ready, answering, alone in its data directory, closed to the network, and gone when asked: its
-//! running turns are interrupted and continue after the next start.
+//! `troupe up` as a process: its readiness, its calls, the lock of its data directory, its listen addresses, and its
+//! end, which interrupts running turns that continue after the next start.
 
 use std::{
     fs::{self, File},
@@ -59,13 +59,13 @@ async fn services(channel: &Channel) -> Vec<String> {
         .into_inner();
     let answer = answers.message().await.unwrap().unwrap();
     let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
-        panic!("reflection answers something else")
+        panic!("unexpected response of reflection")
     };
     list.service.into_iter().map(|service| service.name).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pair_that_is_ready_answers_health_reflection_and_calls() {
+async fn ready_pair_serves_health_reflection_and_calls() {
     let home = Home::default();
     let up = Up::start(&home).await;
     for (address, names) in [
@@ -99,16 +99,16 @@ async fn a_pair_that_is_ready_answers_health_reflection_and_calls() {
     let tree = Tree::open(up.client(), CreateSessionRequest::default()).await;
     tree.spawn("worker").await;
     let data = home.path().join(".local/share/troupe/troupe.db");
-    assert!(data.is_file(), "the log lies in the XDG data directory");
+    assert!(data.is_file(), "the log is in the XDG data directory");
     assert!(
         home.path().join(".codex/.agents/worker.md").is_file(),
-        "the home is seeded"
+        "the embedded files were written to the home directory"
     );
     up.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_without_reflection_answers_all_else() {
+async fn service_without_reflection_serves_other_calls() {
     let home = Home::default();
     let (mut command, ready) = service(&home, "registry");
     let (_process, address) = ready.start(command.arg("--no-reflection")).await;
@@ -122,7 +122,7 @@ async fn a_service_without_reflection_answers_all_else() {
     assert_eq!(refused.code(), Code::Unimplemented);
 }
 
-/// What `registry-svc` logged until it served.
+/// Returns the log of `registry-svc` until it serves.
 async fn said_by_registry(home: &Home) -> String {
     let log = home.path().join("registry.log");
     let (mut command, ready) = service(home, "registry");
@@ -173,7 +173,7 @@ pub(crate) async fn supervisor_at(ready: &Path) -> SocketAddr {
     found.unwrap()["supervisor"].as_str().unwrap().parse().unwrap()
 }
 
-/// `up` with a runner of the sample agent, started as a person does; its standard error goes into a file.
+/// `up` with a runner of the sample agent and text output for users. Its standard error goes into a file.
 struct Shown {
     process: Child,
     supervisor: SocketAddr,
@@ -204,7 +204,7 @@ impl Shown {
         supervisor(self.supervisor, Some(&home.operator_token()))
     }
 
-    /// Ctrl-C.
+    /// Sends SIGINT, like Ctrl-C.
     fn interrupt(&self) {
         signal(&self.process, Signal::INT);
     }
@@ -222,8 +222,8 @@ impl Shown {
     }
 }
 
-/// A thread of the sample agent whose turn has started.
-async fn at_work(tree: &Tree, message: &str) -> String {
+/// Spawns a thread of the sample agent and waits until its turn has started.
+async fn spawn_running(tree: &Tree, message: &str) -> String {
     let thread = tree.spawn_for("worker", message).await.id;
     let is_started = |event: &Event| event.thread_id == thread && matches!(event.kind, Some(Kind::TurnStarted(_)));
     tree.watch_after(0).await.until(is_started).await;
@@ -235,8 +235,8 @@ async fn stopped_pair_interrupts_turns_that_continue_later() {
     let home = Home::default();
     let mut up = Shown::start(&home).await;
     let tree = Tree::open(up.client(&home), CreateSessionRequest::default()).await;
-    let held = at_work(&tree, "hold").await;
-    let short = at_work(&tree, "sleep: 500ms\nsay: in time").await;
+    let held = spawn_running(&tree, "hold").await;
+    let short = spawn_running(&tree, "sleep: 500ms\nsay: in time").await;
     up.interrupt();
     assert_eq!(up.ended().await.code(), Some(0), "{}", up.said());
     let said = up.said();
@@ -259,7 +259,7 @@ async fn stopped_pair_interrupts_turns_that_continue_later() {
     assert_eq!(kind(&thread), StatusKind::Completed);
     assert!(thread.status.unwrap().message.contains("in time"));
 
-    // The command that was printed continues the conversation.
+    // The printed command continues the conversation.
     let address = format!("http://{}", up.supervisor);
     let sent = home
         .run(&["send", &held, "-m", "Continue.", "--supervisor", &address])
@@ -279,7 +279,7 @@ async fn second_interrupt_of_pair_ends_it_at_once() {
     let home = Home::default();
     let mut up = Shown::start(&home).await;
     let tree = Tree::open(up.client(&home), CreateSessionRequest::default()).await;
-    at_work(&tree, "hold").await;
+    spawn_running(&tree, "hold").await;
     up.interrupt();
     up.has_said("a second Ctrl-C stops at once").await;
     up.interrupt();
@@ -288,7 +288,7 @@ async fn second_interrupt_of_pair_ends_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_data_directory_has_one_pair() {
+async fn data_directory_is_locked_by_one_pair() {
     let home = Home::default();
     let first = Up::start(&home).await;
     let second = home.run(Up::ARGUMENTS).await;
@@ -302,11 +302,11 @@ async fn a_data_directory_has_one_pair() {
         said.contains("stop that one or choose another directory with --data-dir"),
         "{said}"
     );
-    // The first has not noticed.
+    // The first pair is not affected.
     Tree::open(first.client(), CreateSessionRequest::default()).await;
     first.kill().await;
 
-    // And a lock does not outlive its process, however that ended.
+    // A lock does not outlive its process, even after SIGKILL.
     Up::start(&home).await.kill().await;
 }
 

@@ -1,4 +1,5 @@
-//! What `up`, `run` and `doctor` say of agent programs before a thread needs one. The programs are scripts in `PATH`.
+//! The checks of agent programs by `up`, `run` and `doctor` before a thread needs them. The programs are scripts in
+//! `PATH`.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Stdio};
 
@@ -12,7 +13,7 @@ use troupe_tests::{
     within,
 };
 
-/// A program that says its version and nothing else.
+/// Installs a program that only prints its version.
 fn install(home: &Home, name: &str, version: &str) {
     let path = bin(home).join(name);
     fs::create_dir_all(bin(home)).unwrap();
@@ -28,7 +29,7 @@ fn bin(home: &Home) -> PathBuf {
     home.path().join("bin")
 }
 
-/// `troupe` with these programs and the system's in its `PATH`.
+/// Returns a `troupe` command whose `PATH` contains these programs and the programs of the system.
 fn troupe(home: &Home, arguments: &[&str]) -> Command {
     let mut command = home.troupe(arguments);
     command.env("PATH", format!("{}:/usr/bin:/bin", bin(home).display()));
@@ -67,7 +68,7 @@ async fn missing_program_is_an_error_at_start() {
         );
         assert!(said.contains(&path) && said.contains(install), "{said}");
     }
-    // No agent runs, so none is missing.
+    // Without a runner, no program is needed.
     let mut arguments = Up::ARGUMENTS.to_vec();
     arguments.extend(["--programs", "claude"]);
     Up::start_with(&home, &arguments).await.kill().await;
@@ -95,7 +96,7 @@ async fn up_reports_each_program() {
         .spawn()
         .unwrap();
     let mut output = BufReader::new(up.stdout.take().unwrap()).lines();
-    let line = within("word that `up` is ready", output.next_line())
+    let line = within("the report that `up` is ready", output.next_line())
         .await
         .unwrap()
         .unwrap();
@@ -160,7 +161,7 @@ async fn doctor_checks_programs_and_runs_a_dry_turn_on_request() {
     assert_eq!(found["program"]["version"], "2.1.400");
 
     let [missing] = &doctor(&["--programs", "gemini"]).await[..] else {
-        panic!("one program")
+        panic!("expected one program")
     };
     assert_eq!(missing["verdict"], "bad");
     assert!(
@@ -170,13 +171,13 @@ async fn doctor_checks_programs_and_runs_a_dry_turn_on_request() {
             .contains("npm install -g @google/gemini-cli")
     );
 
-    // A script is no agent: the turn fails, and says of whom.
+    // A script is not an agent, so the turn fails with the name of the program.
     let checks = doctor(&["--dry-turn", "claude"]).await;
     let turn = checks.iter().find(|check| check["name"] == "dry turn").unwrap();
     assert_eq!(turn["verdict"], "bad", "{turn}");
     assert!(turn["seen"].as_str().unwrap().starts_with("claude: "), "{turn}");
 
-    // The sample agent obeys no prompt without directives, and ends its turn.
+    // The sample agent finds no directives in the prompt and ends its turn.
     let checks = doctor(&["--programs", "sample", "--dry-turn", "troupe"]).await;
     let turn = checks.iter().find(|check| check["name"] == "dry turn").unwrap();
     assert_eq!(turn["verdict"], "good", "{turn}");
@@ -201,7 +202,7 @@ async fn run_reports_each_program() {
     let mut output = BufReader::new(run.stderr.take().unwrap()).lines();
     loop {
         let line = within("a line of `run`", output.next_line()).await.unwrap();
-        let line = line.expect("it waits for its supervisor");
+        let line = line.expect("the runner waits for its supervisor");
         if line.contains("gemini 0.61.7 at ") {
             assert!(
                 line.contains("credentials: GEMINI_API_KEY") && !line.contains("sk-of-nobody"),

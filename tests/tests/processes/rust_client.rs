@@ -13,10 +13,10 @@ use troupe_tests::{
     within,
 };
 
-/// Returns the settings of a client on the machine of the pair, which gives only the data directory.
+/// Returns the settings of a client on the machine of the pair. They contain only the data directory.
 fn settings(home: &Home) -> Settings {
     let given = Settings {
-        // No context of the person who runs the tests.
+        // The client must not use a context of the user who runs the tests.
         context: Some(String::new()),
         data_dir: Some(home.path().join(".local/share/troupe")),
         ..Settings::default()

@@ -1,5 +1,5 @@
-//! Secrets are planted in every input of a pair, with all logs and traces enabled, in accepted and rejected calls. No
-//! secret appears in any output.
+//! Secrets are planted in every input of a pair, in accepted and rejected calls, with all logs and traces enabled. No
+//! secret may appear in any output.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -30,14 +30,14 @@ use crate::{
     traces::{await_metric, await_span},
 };
 
-/// Every planted secret contains this.
+/// A text that every planted secret contains.
 const PLANTED: &str = "pl4nted";
 
 fn planted(what: &str) -> String {
     format!("{PLANTED}-{what}-0123456789abcdef0123456789abcdef")
 }
 
-/// A file with a secret, as its reader wants it.
+/// Writes a file with a secret in the format of its reader.
 fn plant(directory: &Path, name: &str) -> String {
     let path = directory.join(name);
     fs::write(&path, planted(name)).unwrap();
@@ -45,14 +45,14 @@ fn plant(directory: &Path, name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Publishes the key of a provider of identities, `jwks.json`, and answers a token that it vouches for.
-fn vouched_for(directory: &Path) -> String {
+/// Writes the keys of an identity provider to `jwks.json` and returns a token that the provider signed.
+fn signed_token(directory: &Path) -> String {
     let key = Key::new("one");
     fs::write(directory.join("jwks.json"), key.published()).unwrap();
     key.token("admin")
 }
 
-/// Starts a service that logs all that there is to log, and its dependencies too.
+/// Starts a service that logs everything, including the logs of its dependencies.
 async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str]) -> (Child, Ready, String) {
     let (mut command, ready) = service(home, name);
     let log = OpenOptions::new()
@@ -65,7 +65,7 @@ async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str
         .args(["--admin-listen", "127.0.0.1:0", "--log-format", "json"])
         .env("TROUPE_LOG", "trace")
         .stderr(log);
-    let process = collector.hears(&mut command).spawn().unwrap();
+    let process = collector.export_from(&mut command).spawn().unwrap();
     let address = within("a service that serves", ready.address()).await;
     (process, ready, address)
 }
@@ -87,7 +87,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     let (_, key) = authority.server(home.path(), "registry");
     let key = fs::read_to_string(key).unwrap();
     let key = key.lines().nth(1).expect("the first line of the key itself");
-    let jwt = vouched_for(home.path());
+    let jwt = signed_token(home.path());
 
     let of_registry = [
         ["--token-file", &registry_token],
@@ -96,7 +96,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     ];
     let of_registry = of_registry.as_flattened();
     let (_registry, registry_ready, registry) = start(&home, &collector, "registry", of_registry).await;
-    // A password in the URL, as proxies want them.
+    // A password in the URL, as for a proxy.
     let url = format!("https://ann:{}@{registry}", planted("password"));
     let arguments = [
         ["--data-dir", "data"],
@@ -129,9 +129,9 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
         .env("TROUPE_LOG", "trace")
         .env("ANTHROPIC_API_KEY", planted("provider-key"))
         .stderr(log);
-    let _runner = collector.hears(&mut command).spawn().unwrap();
+    let _runner = collector.export_from(&mut command).spawn().unwrap();
 
-    // Everything that a client may say, and that is carried out.
+    // Accepted calls with a secret in every field.
     let token = planted("operator.token");
     let client = client::supervisor(supervisor.parse().unwrap(), Some(&token));
     let webhook = |url: String| Webhook {
@@ -168,12 +168,12 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     let worker = Spawned::of(tree.try_spawn(spawn("worker")).await.unwrap());
     assert_eq!(kind(&settled(&tree, &worker.id).await), StatusKind::Completed);
 
-    // Delivered and not accepted; the next attempt shows that the first is over.
+    // The delivery is rejected. The next attempt shows that the first one has ended.
     for _ in 0..2 {
         receiver.next(503).await;
     }
 
-    // And what is refused: by the registry, by the domain, at the door.
+    // Rejected calls: by the registry, by the domain, and by authentication.
     errors.push(tree.try_spawn(spawn("nobody")).await.unwrap_err());
     let note = SetThreadNoteRequest {
         thread_id: worker.id.clone(),
@@ -224,7 +224,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     for (_, settings) in &found {
         assert!(
             settings.contains("\"origin\":\"flag\""),
-            "settings that were given: {settings}"
+            "the configured settings: {settings}"
         );
     }
     await_span(&mut collector, "invoke_agent worker").await;
@@ -239,7 +239,7 @@ async fn secrets_are_in_no_log_span_metric_error_or_configuration() {
     std::io::Read::read_to_string(&mut File::open(home.path().join("log")).unwrap(), &mut log).unwrap();
     assert!(
         log.contains("SpawnAgent") && log.contains("TRACE"),
-        "the log says all that it can"
+        "the log contains every level"
     );
     found.push(("the log", log));
 

@@ -40,7 +40,7 @@ impl Services {
         runner.spawn().unwrap()
     }
 
-    /// Waits until so many runners are attached. Returns the session of each, which is empty for a free one.
+    /// Waits until `number` runners are attached. Returns the session of each runner, which is empty for a free runner.
     async fn await_runners(&self, number: usize) -> BTreeMap<String, String> {
         let look = async || {
             let answer = self
@@ -57,7 +57,7 @@ impl Services {
     }
 }
 
-/// Starts a thread with a turn.
+/// Spawns a thread with a task.
 async fn spawn(tree: &Tree) -> String {
     tree.spawn_for("worker", "Hello.").await.id
 }
@@ -77,7 +77,7 @@ async fn runner_for_one_thread_ends_with_its_program() {
     let services = Services::start().await;
     let tree = services.tree().await;
 
-    // Its program stays for the next turn, although another thread needs a slot.
+    // The first runner's program stays for the next turn, although another thread needs a runner.
     let mut first = services.runner("first", "--one-thread");
     let one = spawn(&tree).await;
     assert_eq!(runner_of(&tree, &one).await, "first");
@@ -103,7 +103,7 @@ async fn runner_for_one_session_ends_with_its_last_program() {
     let other = spawn(&other_tree).await;
     let mut second = services.runner("second", "--one-session");
     assert_eq!(runner_of(&other_tree, &other).await, "second");
-    // The session's own runner comes before one without programs, which waits for another session.
+    // The session's own runner is preferred to a runner without programs, which waits for another session.
     let mut idle = services.runner("idle", "--one-session");
     let sessions = services.await_runners(3).await;
     assert_eq!(sessions["first"], tree.session);

@@ -1,4 +1,4 @@
-//! The operator's token in the data directory, and services that do not know it.
+//! The operator's token in the data directory, and services that do not accept it.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use troupe_tests::{
     within,
 };
 
-/// Commands that ask the supervisor, the registry, or both.
+/// Commands that call the supervisor, the registry, or both.
 const COMMANDS: &[&[&str]] = &[
     &["ps"],
     &["agents"],
@@ -19,7 +19,7 @@ const COMMANDS: &[&[&str]] = &[
     &["doctor"],
 ];
 
-/// Runs the command with the default data directory, against services at those addresses.
+/// Runs a command with the default data directory and services at these addresses.
 async fn troupe(home: &Home, registry: &str, supervisor: &str, arguments: &[&str]) -> Output {
     let mut command = home.troupe(arguments);
     command
@@ -43,16 +43,16 @@ async fn started(home: &Home, name: &str, arguments: &[&str]) -> (Child, String)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn separate_services_take_every_command() {
+async fn separate_services_accept_every_command() {
     let home = Home::default();
     let (_registry, registry) = started(&home, "registry", &[]).await;
     let url = format!("http://{registry}");
     let (_supervisor, supervisor) = started(&home, "supervisor", &["--registry-url", &url]).await;
-    // The supervisor has made the file, and the registry knows no token.
+    // The supervisor has created the file. The registry accepts no token.
     assert!(!home.operator_token().is_empty());
     expect_all(&home, &registry, &supervisor).await;
 
-    // A token that is named is sent as it is.
+    // A token on the command line is always sent.
     let token = home.operator_token();
     let named = troupe(&home, &registry, &supervisor, &["agents", "--token", &token]).await;
     let said = stderr(&named);
@@ -60,14 +60,14 @@ async fn separate_services_take_every_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pair_without_runner_takes_an_earlier_token() {
+async fn pair_without_runner_accepts_earlier_token() {
     let home = Home::default();
     Up::start_with(&home, Up::WITH_RUNNER).await.terminate().await;
     let token = home.operator_token();
     let up = Up::start(&home).await;
     let (registry, supervisor) = (up.registry.to_string(), up.supervisor.to_string());
     expect_all(&home, &registry, &supervisor).await;
-    // The file stays, its token counts, and clients without a token are the operator as before.
+    // The file still exists, its token is valid, and clients without a token are the operator as before.
     assert_eq!(home.operator_token(), token);
     let named = troupe(&home, &registry, &supervisor, &["ps", "--token", &token]).await;
     assert!(named.status.success());
@@ -76,7 +76,7 @@ async fn pair_without_runner_takes_an_earlier_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn token_of_another_pair_is_left_out() {
+async fn token_of_another_pair_is_not_sent() {
     let (home, other) = (Home::default(), Home::default());
     Up::start_with(&home, Up::WITH_RUNNER).await.kill().await;
     let mut arguments = Up::ARGUMENTS.to_vec();
@@ -94,7 +94,7 @@ async fn token_of_another_pair_is_left_out() {
     runner.kill().await.unwrap();
     up.kill().await;
 
-    // A pair that asks for a token gets no other one, and the error says so.
+    // A pair that requires a token does not receive the token of another pair, and the error explains it.
     let up = Up::start_with(&other, Up::WITH_RUNNER).await;
     let refused = troupe(&home, &up.registry.to_string(), &up.supervisor.to_string(), &["ps"]).await;
     let said = stderr(&refused);

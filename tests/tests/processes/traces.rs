@@ -27,7 +27,7 @@ use troupe_tests::{
     within,
 };
 
-/// A trace that its client began.
+/// The id of a trace that the client began.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
 
@@ -39,7 +39,7 @@ async fn start(command: &mut Command, ready: &Ready) -> (Child, SocketAddr) {
     ready.start(command.stderr(Stdio::null())).await
 }
 
-/// A span of the trace, by the process that it is from and how its name ends.
+/// Returns the span of the trace with this process and this ending of its name.
 fn of_trace(collector: &Collector, process: &str, name: &str) -> Option<Span> {
     let spans = collector.spans();
     let mut spans = spans.into_iter().filter(|(of, _)| of == process).map(|(_, span)| span);
@@ -56,7 +56,7 @@ async fn spans_of_trace<const N: usize>(collector: &mut Collector, spans: [(&str
     found.try_into().unwrap()
 }
 
-/// Waits for a span, of any trace, whose name ends like this.
+/// Waits for a span of any trace whose name ends with `name`.
 pub(crate) async fn await_span(collector: &mut Collector, name: &str) {
     let is_there = |collector: &Collector| collector.spans().iter().any(|(_, span)| span.name.ends_with(name));
     collector
@@ -77,7 +77,7 @@ fn assert_below(child: &Span, parent: &Span) {
     assert_eq!(id, parent_id, "{} is below {}", child.name, parent.name);
 }
 
-/// What a span says under that key, if that is text.
+/// Returns the text attribute of a span with this key.
 fn said<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
     let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {
@@ -87,19 +87,19 @@ fn said<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spawn_is_one_trace_through_all_processes() {
+async fn spawn_is_one_trace_through_all_processes() {
     let home = Home::default();
     let mut collector = Collector::start().await;
     let (mut command, ready) = service(&home, "registry");
-    let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+    let (_registry, registry) = start(collector.export_from(&mut command), &ready).await;
     let (mut command, ready) = service(&home, "supervisor");
     command.args(["--data-dir", "data", "--registry-url", &format!("http://{registry}")]);
-    let (_supervisor, supervisor) = start(collector.hears(&mut command), &ready).await;
+    let (_supervisor, supervisor) = start(collector.export_from(&mut command), &ready).await;
     let mut command = home.troupe(&["run", "--supervisor", &format!("http://{supervisor}")]);
     command
         .args(["--token-file", "data/runner.token"])
         .stderr(Stdio::null());
-    let _runner = collector.hears(&mut command).spawn().unwrap();
+    let _runner = collector.export_from(&mut command).spawn().unwrap();
 
     let mut client = client::supervisor(supervisor, None);
     let mut session = CreateSessionRequest {
@@ -109,7 +109,7 @@ async fn a_spawn_is_one_trace_through_all_processes() {
     session.set_sandbox(Sandbox::ReadOnly);
     let tree = Tree::open(client.clone(), session).await;
     let mut request = Request::new(SpawnAgentRequest {
-        // What the sample agent does: a call of the supervisor's, by its runner.
+        // The sample agent makes a tool call, which its runner forwards to the supervisor.
         message: Some(json!({"tool_call": {"name": "set_thread_note", "args": {"note": "a secret plan"}}}).to_string()),
         ..tree.request("worker")
     });
@@ -230,7 +230,7 @@ async fn otel_variables_set_service_name_and_instance() {
         let mut collector = Collector::start().await;
         let (mut command, ready) = service(&home, "registry");
         command.envs(variables.iter().copied());
-        let (_registry, registry) = start(collector.hears(&mut command), &ready).await;
+        let (_registry, registry) = start(collector.export_from(&mut command), &ready).await;
         let mut client = client::registry(registry, None);
         let answer = within("the agents", client.list_agents(ListAgentsRequest::default())).await;
         answer.unwrap();
@@ -265,7 +265,7 @@ async fn collector_behind_tls_receives_spans_and_metrics() {
     command
         .args(["--data-dir", "data"])
         .env("OTEL_EXPORTER_OTLP_CERTIFICATE", believed);
-    let command = collector.hears_at(&mut command, &format!("https://{front}"));
+    let command = collector.export_through(&mut command, &format!("https://{front}"));
     let (_supervisor, supervisor) = start(command, &ready).await;
     let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;
@@ -290,7 +290,7 @@ async fn exporter_reconnects_after_collector_vanishes() {
     command
         .args(["--data-dir", "data"])
         .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
-    let command = collector.hears_at(&mut command, &format!("http://{}", relay.address()));
+    let command = collector.export_through(&mut command, &format!("http://{}", relay.address()));
     let (_supervisor, supervisor) = start(command, &ready).await;
     let client = client::supervisor(supervisor, None);
     let tree = Tree::open(client, CreateSessionRequest::default()).await;

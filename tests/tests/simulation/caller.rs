@@ -15,10 +15,10 @@ use troupe_tests::{
 
 use crate::{net, shared::SharedState};
 
-/// How long an answer is waited for.
+/// Timeout of a call.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(600);
 
-/// A caller on a host of its own.
+/// A caller on its own host.
 pub struct Caller {
     pub rng: Rng,
     pub shared: Rc<SharedState>,
@@ -29,7 +29,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller who has the session open. All ask for it under one request_id, so they get the same one.
+    /// Creates a caller and opens the session. All callers use the same request_id, so they get the same session.
     pub async fn with_session(name: &'static str, seed: u64, shared: Rc<SharedState>) -> Self {
         let supervisors = shared.plan.supervisors.iter();
         let clients = supervisors.map(|host| client::supervisor_over(net::channel(host), Some(OPERATOR)));
@@ -55,7 +55,7 @@ impl Caller {
         self.clients[usize::try_from(index).unwrap()].clone()
     }
 
-    /// Asks until there is an answer, or a refusal by the rules. Each attempt goes to any supervisor.
+    /// Repeats a call until it succeeds or is rejected by a rule. Each attempt goes to any supervisor.
     pub async fn insist<Q: Clone, A, F>(
         &mut self,
         question: &Q,
@@ -74,11 +74,12 @@ impl Caller {
         }
     }
 
-    /// A request with a trace that the seed decides, since the log has it too.
+    /// Returns a request with a trace context that the seed determines, because the trace context is recorded in the
+    /// log.
     fn request<Q>(&mut self, question: Q) -> Request<Q> {
         let mut request = Request::new(question);
         request.set_timeout(ANSWER_WITHIN);
-        // Zeros alone are no id.
+        // An id of zeros is invalid.
         let (trace, span) = (self.rng.number() | 1, self.rng.number() | 1);
         let trace = TraceParent::parse(&format!("00-{trace:032x}-{span:016x}-01")).unwrap();
         trace_context::inject(request.metadata_mut(), &trace);
@@ -86,7 +87,7 @@ impl Caller {
     }
 }
 
-/// What a simulation's session is like.
+/// Returns the request for the session of a simulation.
 fn the_session(seed: u64) -> CreateSessionRequest {
     let mut rng = Rng::new(seed, "session");
     let restart_policy = rng.pick(&[RestartPolicy::Never, RestartPolicy::OnLost]);
@@ -102,8 +103,8 @@ fn the_session(seed: u64) -> CreateSessionRequest {
     }
 }
 
-/// Whether an answer is a verdict on the request, which asking again would only repeat. Nothing that a caller of a
-/// simulation asks is malformed, forbidden or about something that does not exist.
+/// Returns whether an error is a rejection of the request, which a retry would only repeat. Callers of a simulation
+/// never send requests that are malformed, forbidden or about missing objects.
 fn is_refusal(status: &Status) -> bool {
     match status.code() {
         Code::FailedPrecondition | Code::ResourceExhausted => true,
@@ -121,6 +122,6 @@ fn is_refusal(status: &Status) -> bool {
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::DataLoss
-        | Code::Unauthenticated => panic!("no caller deserves {status}"),
+        | Code::Unauthenticated => panic!("unexpected error: {status}"),
     }
 }

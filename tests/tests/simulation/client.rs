@@ -14,11 +14,11 @@ use crate::{
 
 struct Client {
     caller: Caller,
-    /// The threads that it spawned.
+    /// The threads that the client spawned.
     threads: Vec<String>,
 }
 
-/// Makes its requests one after the other, each until it is answered.
+/// Makes the requests one after the other. Each request is repeated until it has a response.
 pub async fn run(name: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     let mut client = Client {
         caller: Caller::with_session(name, seed, Rc::clone(&shared)).await,
@@ -42,7 +42,7 @@ pub async fn run(name: &'static str, seed: u64, shared: Rc<SharedState>) -> turm
 }
 
 impl Client {
-    /// Makes a request. Answers what was promised; nothing, if it was refused.
+    /// Makes a request. Returns the promise of the response; `None` if the request was rejected.
     async fn request(&mut self, request_id: String) -> Option<Promise> {
         let choice = self.caller.rng.below(10);
         if self.threads.is_empty() || choice < 5 {
@@ -53,7 +53,7 @@ impl Client {
             5 | 6 => self.send_input(request_id, thread).await,
             7 => self.set_note(request_id, thread).await,
             8 => {
-                // It promises nothing that the log could tell: the turn may be over, and the next one must run.
+                // The log cannot confirm an interrupt: the turn may already have ended, and the next turn must run.
                 self.interrupt(request_id, thread).await;
                 None
             }
@@ -129,7 +129,7 @@ impl Client {
             thread_id: thread,
             ..InterruptAgentRequest::default()
         };
-        // Refused or not.
+        // The interrupt may be rejected.
         let _ = self
             .caller
             .insist(&request, |mut client, request| async move {

@@ -8,13 +8,14 @@ use uuid::{Builder, Uuid};
 
 use troupe_tests::rng::Rng;
 
-/// The simulated host's time of day, and ids that the seed decides.
+/// The simulated host's time of day, and ids that the seed determines.
 pub struct SimulatedTime {
     ids: Mutex<Rng>,
 }
 
 impl SimulatedTime {
-    /// The time of the simulation of that seed. It outlives its hosts: no id comes twice.
+    /// Creates the time and the ids of a seed's simulation. All hosts share it across restarts, so that no id is
+    /// repeated.
     pub fn new(seed: u64) -> Self {
         Self {
             ids: Mutex::new(Rng::new(seed, "ids")),
@@ -24,7 +25,7 @@ impl SimulatedTime {
 
 impl TimeSource for SimulatedTime {
     fn now(&self) -> UnixMillis {
-        let since_epoch = turmoil::since_epoch().expect("a simulated host asks");
+        let since_epoch = turmoil::since_epoch().expect("the caller runs on a simulated host");
         UnixMillis::new(u64::try_from(since_epoch.as_millis()).unwrap())
     }
 

@@ -1,4 +1,4 @@
-//! The conductor: it brings the session to its end, and runs the checks before and after.
+//! The conductor: it closes the session and records the session's state before and after the close.
 
 use std::{rc::Rc, time::Duration};
 
@@ -16,14 +16,15 @@ use crate::{
 /// Interval between two checks without calls in between.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Waits until the faults are over, all clients are done and all work has come to its end; then closes the session.
+/// Waits until the faults have ended, all clients have finished and all threads have settled, and then closes the
+/// session.
 pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     let mut conductor = Conductor(Caller::with_session(CONDUCTOR, seed, Rc::clone(&shared)).await);
     while !shared.calm.get() || shared.done.get() < CLIENTS.len() {
         sleep(PAUSE).await;
     }
     let quiet = conductor
-        .picture_where(|picture| picture.threads.iter().all(rests))
+        .picture_where(|picture| picture.threads.iter().all(is_settled))
         .await;
     shared.pictures.borrow_mut().push(quiet);
     conductor.close().await;
@@ -34,7 +35,7 @@ pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
 }
 
 /// Returns whether a thread has no pending effects. The root belongs to its client and never settles.
-fn rests(thread: &Thread) -> bool {
+fn is_settled(thread: &Thread) -> bool {
     let is_root = thread.parent_thread_id.is_empty();
     let is_at_work = match kind(thread) {
         StatusKind::Queued | StatusKind::AwaitingApproval | StatusKind::PendingInit | StatusKind::Running => !is_root,
@@ -47,7 +48,8 @@ fn rests(thread: &Thread) -> bool {
 struct Conductor(Caller);
 
 impl Conductor {
-    /// The first picture of a moment without events that is as wanted.
+    /// Returns the first consistent picture for which `is_wanted` returns true. Repeats the reads until no event is
+    /// recorded between them.
     async fn picture_where(&mut self, is_wanted: impl Fn(&Picture) -> bool) -> Picture {
         loop {
             let session = self.session().await;
@@ -73,7 +75,7 @@ impl Conductor {
         answer.unwrap().session.unwrap()
     }
 
-    /// Every thread; a simulation has fewer than a page.
+    /// Returns all threads. A simulation has fewer than a page.
     async fn threads(&mut self) -> Vec<Thread> {
         let request = ListActiveAgentsRequest {
             session_id: self.0.session.session_id.clone(),
@@ -88,7 +90,7 @@ impl Conductor {
             })
             .await;
         let page = answer.unwrap();
-        assert_eq!(page.next_page_token, "", "a page does not hold them all");
+        assert_eq!(page.next_page_token, "", "one page does not contain all threads");
         page.threads
     }
 

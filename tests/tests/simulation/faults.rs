@@ -7,7 +7,7 @@ use turmoil::Sim;
 
 use crate::shared::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SUPERVISOR, SharedState, WATCHER};
 
-/// How long things go wrong.
+/// Duration of the phase with faults.
 const CHAOS: Duration = Duration::from_millis(2_500);
 
 /// The hosts that connect to the supervisor.
@@ -19,16 +19,16 @@ const OTHERS: [&str; 7] = [
 pub struct Faults {
     rng: Rng,
     shared: Rc<SharedState>,
-    /// When the next one comes.
+    /// The time of the next fault.
     next: Duration,
-    /// The hosts that are cut off from the supervisor, and until when.
+    /// The hosts that are cut off from the supervisor, with the end of the fault.
     apart: BTreeMap<&'static str, Duration>,
-    /// The machines that are dead, and until when.
+    /// The dead machines, with the time of their restart.
     dead: BTreeMap<&'static str, Duration>,
 }
 
 impl Faults {
-    /// The faults that the seed decides.
+    /// Creates the faults of a seed.
     pub fn new(seed: u64, shared: Rc<SharedState>) -> Self {
         let mut rng = Rng::new(seed, "faults");
         Self {
@@ -40,14 +40,14 @@ impl Faults {
         }
     }
 
-    /// Ends the faults whose time is over, and brings new ones.
-    pub fn pass(&mut self, sim: &mut Sim<'_>) {
+    /// Ends the faults whose time is over, and begins new faults.
+    pub fn advance(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         self.heal(sim, now);
         if now >= CHAOS {
             if !self.shared.calm.replace(true) {
                 sim.set_fail_rate(0.0);
-                // Links that broke by themselves too.
+                // This also repairs links that the network broke at random.
                 for host in OTHERS {
                     sim.repair(SUPERVISOR, host);
                 }
@@ -66,7 +66,7 @@ impl Faults {
             }
             3 | 4 => {
                 let runner = self.rng.pick(&RUNNERS);
-                // At times longer than its lease.
+                // Sometimes longer than the runner's lease.
                 let until = (now + self.rng.millis(50..=2_000)).min(CHAOS);
                 self.kill(sim, runner, until);
             }
@@ -78,13 +78,13 @@ impl Faults {
         }
     }
 
-    /// Kills a machine without notice: its peers detect it by its silence.
+    /// Kills a machine without notice. Its peers detect this only by its silence.
     fn kill(&mut self, sim: &mut Sim<'_>, host: &'static str, until: Duration) {
         if self.dead.contains_key(host) {
             return;
         }
-        // First. The order in which the sockets of the dead host close depends on more than the seed, so no host may
-        // observe it.
+        // Cuts the connections before the crash: the order in which the sockets of the dead host close depends on more
+        // than the seed, so no host may observe it.
         if host == SUPERVISOR {
             for other in OTHERS {
                 self.cut(sim, other, until);
@@ -97,7 +97,7 @@ impl Faults {
         self.dead.insert(host, until);
     }
 
-    /// Nothing comes through between a host and the supervisor, in either direction.
+    /// Cuts a host off from the supervisor, in both directions.
     fn cut(&mut self, sim: &Sim<'_>, host: &'static str, until: Duration) {
         sim.partition(SUPERVISOR, host);
         let end = self.apart.entry(host).or_default();

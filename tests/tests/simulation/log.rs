@@ -1,4 +1,4 @@
-//! The log that a simulation left, and what it must agree with.
+//! The log of a simulation and its checks.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl Log {
     pub fn of(store: &MemoryStore) -> Self {
         let sessions = store.sessions(None, MAX_PAGE).now_or_never().unwrap().unwrap();
         let [session] = sessions[..] else {
-            panic!("one request_id made {} sessions", sessions.len());
+            panic!("one request_id created {} sessions", sessions.len());
         };
         let mut log = Self {
             session,
@@ -60,35 +60,35 @@ impl Log {
         for (place, (one, two)) in pairs.enumerate() {
             assert!(
                 self.bytes[place] == other.bytes[place],
-                "the histories part with\n{one:?}\n{two:?}"
+                "the logs differ at\n{one:?}\n{two:?}"
             );
         }
-        assert_eq!(self.bytes.len(), other.bytes.len(), "one history is longer");
+        assert_eq!(self.bytes.len(), other.bytes.len(), "one log is longer");
     }
 
-    /// Checks that the log explains everything that the hosts of its simulation saw, and breaks no rule.
+    /// Checks that the log agrees with everything that the hosts of the simulation observed, and violates no rule.
     pub fn check(&self, shared: &SharedState) {
-        self.keeps_the_limits();
-        self.was_seen_once_and_in_order(shared);
+        self.assert_limits();
+        self.assert_watched_once_in_order(shared);
         for picture in shared.pictures.borrow().iter() {
-            self.explains(picture);
+            self.assert_explains(picture);
         }
-        self.keeps(&shared.promises.borrow(), &shared.pictures.borrow()[0]);
+        self.assert_promises_kept(&shared.promises.borrow(), &shared.pictures.borrow()[0]);
         let violations = shared.violations.borrow();
         assert!(violations.is_empty(), "{}", violations.join("\n"));
-        self.has_each_effect_once();
+        self.assert_effects_are_unique();
         let end = self.state_at(u64::MAX);
         assert!(end.closed, "the session is open");
         assert_eq!(end.open_count(), 0, "threads are open in a closed session");
     }
 
-    /// The state after the event of that number.
+    /// Returns the state after the event with this sequence.
     pub fn state_at(&self, sequence: u64) -> Session {
         let states = self.states().take_while(|state| state.sequence.get() <= sequence);
         states.last().expect("the log has a beginning")
     }
 
-    /// The state after each event.
+    /// Returns the states after each event.
     pub fn states(&self) -> impl Iterator<Item = Session> {
         let mut session: Option<Session> = None;
         self.records.iter().map(move |recorded| {
@@ -100,36 +100,40 @@ impl Log {
         })
     }
 
-    fn keeps_the_limits(&self) {
+    /// Checks that no state exceeds the session's limits.
+    fn assert_limits(&self) {
         for state in self.states() {
             let (limits, at) = (state.settings.limits, state.sequence);
             let active = state.holding().len();
             assert!(active <= limits.max_threads as usize, "{active} are active at {at}");
             assert!(
                 state.open_count() <= limits.max_open_threads as usize,
-                "too many at {at}"
+                "too many open threads at {at}"
             );
-            assert!(state.total() <= limits.max_total_threads as usize, "too many at {at}");
+            assert!(
+                state.total() <= limits.max_total_threads as usize,
+                "too many threads at {at}"
+            );
             for thread in state.in_spawn_order().filter(|thread| thread.status.kind().is_open()) {
                 let id = thread.id;
                 assert!(thread.spawned.depth <= limits.max_depth, "{id} is too deep at {at}");
                 let parent = thread.spawned.parent.and_then(|parent| state.thread(parent));
                 assert!(
                     parent.is_none_or(|parent| parent.status.kind().is_open()),
-                    "{id} is an orphan at {at}"
+                    "{id} is open at {at} below a closed parent"
                 );
             }
         }
     }
 
-    /// Asserts that the watcher, over all its streams, saw the log: every event, once, in order, and no others. The
-    /// events form legal steps, and every thread reaches its end.
-    fn was_seen_once_and_in_order(&self, shared: &SharedState) {
+    /// Checks that the watcher received every event of the log once, in order, and no others, over all its streams. The
+    /// events must be legal transitions, and every thread must end.
+    fn assert_watched_once_in_order(&self, shared: &SharedState) {
         let seen = shared.seen.borrow();
         assert_whole(&seen);
         let logged = self.records.iter().map(|recorded| event_to_pb(self.session, recorded));
         for (seen, logged) in seen.iter().zip(logged) {
-            assert_eq!(*seen, logged, "the watcher saw something else");
+            assert_eq!(*seen, logged, "the watcher received a different event");
         }
         assert_eq!(seen.len(), self.records.len(), "the watcher missed the end");
         for (thread, status) in statuses(&seen) {
@@ -138,7 +142,7 @@ impl Log {
     }
 
     /// Checks that the answers of GetSession and ListActiveAgents match the log.
-    fn explains(&self, picture: &Picture) {
+    fn assert_explains(&self, picture: &Picture) {
         let state = self.state_at(picture.session.sequence);
         assert_eq!(picture.session, convert::thread::session(&state));
         let threads = state.in_spawn_order();
@@ -148,25 +152,25 @@ impl Log {
         assert_eq!(picture.threads, threads);
     }
 
-    /// Asserts that acknowledged requests had their effect, and that every closing thread was closed before the
+    /// Checks that acknowledged requests had their effect, and that every closing thread was closed before the
     /// session.
-    fn keeps(&self, promises: &[Acknowledged], quiet: &Picture) {
+    fn assert_promises_kept(&self, promises: &[Acknowledged], quiet: &Picture) {
         for Acknowledged { promise, .. } in promises {
             match promise {
-                Promise::Spawned { request_id, thread } => self.did(promise, request_id, thread, |event| {
+                Promise::Spawned { request_id, thread } => self.assert_effect(promise, request_id, thread, |event| {
                     matches!(event, ThreadEvent::Spawned(_))
                 }),
                 Promise::InputQueued {
                     request_id,
                     thread,
                     number: promised,
-                } => self.did(
+                } => self.assert_effect(
                     promise,
                     request_id,
                     thread,
                     |event| matches!(event, ThreadEvent::InputQueued { number, .. } if number.get() == *promised),
                 ),
-                Promise::Noted { request_id, thread } => self.did(
+                Promise::Noted { request_id, thread } => self.assert_effect(
                     promise,
                     request_id,
                     thread,
@@ -181,8 +185,14 @@ impl Log {
         }
     }
 
-    /// Checks that a request had its effect on that thread.
-    fn did(&self, promise: &Promise, request_id: &str, thread: &str, is_effect: impl Fn(&ThreadEvent) -> bool) {
+    /// Checks that a request had its effect on a thread exactly once.
+    fn assert_effect(
+        &self,
+        promise: &Promise,
+        request_id: &str,
+        thread: &str,
+        is_effect: impl Fn(&ThreadEvent) -> bool,
+    ) {
         let effects = self.records.iter().filter(|recorded| {
             let of_request = recorded.metadata.request_id.as_deref() == Some(request_id);
             let on_thread = matches!(
@@ -194,8 +204,8 @@ impl Log {
         assert_eq!(effects.count(), 1, "{promise:?} was not kept, or kept twice");
     }
 
-    /// However often a request arrived, whether it was answered or not, it did what it does at most once.
-    fn has_each_effect_once(&self) {
+    /// Checks that each request had each effect at most once, regardless of retries and lost responses.
+    fn assert_effects_are_unique(&self) {
         let mut effects: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for recorded in &self.records {
             let request_id = recorded.metadata.request_id.as_deref();
@@ -207,7 +217,8 @@ impl Log {
                 ThreadEvent::InputQueued { .. } => "queued input",
                 ThreadEvent::NoteSet(_) => "set a note",
                 ThreadEvent::CloseRequested(_) => "closed",
-                // These follow from one of the above, or are many by their nature: an interrupt reaches a whole subtree.
+                // Other events are caused by the events above, or may be repeated: an interrupt affects a whole
+                // subtree.
                 _ => continue,
             };
             *effects.entry((request_id, effect)).or_default() += 1;

@@ -4,13 +4,13 @@
 //! `TROUPE_SIM_SEEDS=5000 cargo test -p troupe-tests --test simulation` runs more seeds than a normal run;
 //! `TROUPE_SIM_SEED=17` runs one seed alone.
 //!
-//! Simulated: the network (turmoil's TCP), the time (of day, and of every timer), the ids, and the death of a machine,
-//! which loses its memory without notice; the log survives it. The supervisor is real, with its gRPC stack, from the
+//! Simulated: the network (turmoil's TCP), the time of day, all timers, the ids, and the death of a machine. A machine
+//! that dies loses its memory without notice; the log survives. The supervisor is real, with its gRPC stack, from the
 //! accepted connection down to the store. The registry, the runners with their agents, and the clients are fakes.
 //!
-//! Not simulated: the disk (`tests/tests/faults/crash_loop.rs` kills a process over one), TLS, the accepting of
-//! connections and the drain, and TCP's own retransmission: a connection that lost a segment stalls until one end closes
-//! it. Random values that are in no log stay random: tokens' keys and the log's own id.
+//! Not simulated: the disk (`tests/tests/faults/crash_loop.rs` kills a process with a real disk), TLS, the accepting of
+//! connections, the drain, and TCP's retransmission: a connection that lost a segment stalls until one end closes it.
+//! Random values that are not in the log stay random: the keys of tokens and the id of the log.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod caller;
@@ -37,9 +37,9 @@ use std::{
 
 /// Default number of seeds in a run.
 const SEEDS: u64 = 100;
-/// One of so many seeds is simulated twice more, to compare.
+/// One of this number of seeds is simulated two more times to compare the logs.
 const COMPARED: usize = 10;
-/// How many simulations run at once. Each is confined to one thread.
+/// Number of concurrent simulations. Each one runs on one thread.
 const AT_ONCE: usize = 2;
 
 #[test]
@@ -50,7 +50,7 @@ fn promises_hold_for_every_seed() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_history() {
+fn same_seed_gives_same_history() {
     let seeds: Vec<u64> = seeds(SEEDS).into_iter().step_by(COMPARED).collect();
     for_each(&seeds, |seed| {
         let (once, again) = (world::simulate(seed), world::simulate(seed));
@@ -58,7 +58,7 @@ fn the_same_seed_gives_the_same_history() {
     });
 }
 
-/// The seeds that this run looks at: `default` of them, unless the environment says otherwise.
+/// Returns the seeds of this run: the number in the environment, otherwise `default` seeds.
 fn seeds(default: u64) -> Vec<u64> {
     let number = |name: &str| {
         let text = env::var(name).ok()?;
@@ -74,15 +74,15 @@ fn seeds(default: u64) -> Vec<u64> {
 }
 
 /// Runs every seed, regardless of failures, and then fails with the list of all failed seeds.
-fn for_each(seeds: &[u64], look: impl Fn(u64) + Sync) {
+fn for_each(seeds: &[u64], run: impl Fn(u64) + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failed = Vec::new();
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| look(*seed))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(*seed))) {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
                 let why = text.or_else(|| panic.downcast_ref::<&str>().copied());
-                let why = why.unwrap_or("it panicked");
+                let why = why.unwrap_or("panic without a message");
                 failed.push(format!("TROUPE_SIM_SEED={seed}: {why}"));
             }
         }

@@ -16,10 +16,10 @@ use tonic::transport::{Channel, Endpoint, Uri, server::Connected};
 use tower::service_fn;
 use turmoil::net::{TcpListener, TcpStream};
 
-/// Where every service listens, each on its own host.
+/// The port of every service. Each service has its own host.
 const PORT: u16 = 50_052;
 
-/// How long a connection may take to come about.
+/// Timeout of connecting.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 
 /// Interval and timeout of keepalive pings. Longer than the slowest round trip.
@@ -35,7 +35,7 @@ pub fn host_of(url: &str) -> Option<&str> {
     url.strip_prefix("http://")?.split(':').next()
 }
 
-/// A channel to a host. It connects when it is first needed, and again when the connection is lost.
+/// Returns a channel to a host. It connects on first use and after the connection is lost.
 pub fn channel(host: &str) -> Channel {
     Endpoint::from_shared(url(host))
         .unwrap()
@@ -47,7 +47,7 @@ pub fn channel(host: &str) -> Channel {
 }
 
 async fn connect(to: Uri) -> io::Result<TokioIo<TcpStream>> {
-    let address = to.authority().expect("the channel's own").as_str();
+    let address = to.authority().expect("the URL of the channel has a host").as_str();
     TcpStream::connect(address).await.map(TokioIo::new)
 }
 

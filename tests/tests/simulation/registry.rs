@@ -52,34 +52,34 @@ impl AgentRegistryService for Registry {
     }
 
     async fn list_agents(&self, _: Request<ListAgentsRequest>) -> Answer<ListAgentsResponse> {
-        unasked()
+        unused()
     }
 
     async fn route_agent(&self, _: Request<RouteAgentRequest>) -> Answer<RouteAgentResponse> {
-        unasked()
+        unused()
     }
 
     async fn put_workspace(&self, _: Request<PutWorkspaceRequest>) -> Answer<PutWorkspaceResponse> {
-        unasked()
+        unused()
     }
 
     async fn get_workspace(&self, _: Request<GetWorkspaceRequest>) -> Answer<GetWorkspaceResponse> {
-        unasked()
+        unused()
     }
 
     async fn list_diagnostics(&self, _: Request<ListDiagnosticsRequest>) -> Answer<ListDiagnosticsResponse> {
-        unasked()
+        unused()
     }
 
     async fn watch_agents(&self, _: Request<WatchAgentsRequest>) -> Answer<Self::WatchAgentsStream> {
-        unasked()
+        unused()
     }
 
     async fn describe_spawn_tool(&self, _: Request<DescribeSpawnToolRequest>) -> Answer<DescribeSpawnToolResponse> {
-        unasked()
+        unused()
     }
 }
 
-fn unasked<T>() -> Answer<T> {
-    Err(Status::unimplemented("no simulation asks for this"))
+fn unused<T>() -> Answer<T> {
+    Err(Status::unimplemented("no simulation calls this method"))
 }

@@ -1,5 +1,5 @@
-//! A runner whose agents work for a while and say that they are done. It keeps its agents and its reports when a
-//! connection is lost, and loses them with its machine.
+//! A runner whose agents work for a while and complete their turns. The runner keeps its agents and its reports when a
+//! connection is lost, and loses them when its machine dies.
 
 use std::{collections::BTreeMap, future, rc::Rc, time::Duration};
 
@@ -27,26 +27,26 @@ use crate::{log::Log, net, shared::SharedState};
 /// Interval of the runner's heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(300);
 
-/// How long attaching may take.
+/// Timeout of attaching.
 const ATTACH_WITHIN: Duration = Duration::from_millis(800);
 
-/// More messages than are ever unsent.
+/// Maximum number of unsent messages; no simulation reaches it.
 const OUTGOING: usize = 1_024;
 
-/// An agent, as the runner holds it.
+/// An agent of the runner.
 struct Attempt {
     generation: u32,
     turn: u32,
-    /// When its turn will end; `None` while none runs.
+    /// The time at which the turn ends; `None` while no turn runs.
     ends: Option<Instant>,
-    /// How many reports were made about it.
+    /// Number of reports about the agent.
     reports: u64,
     /// The reports that the supervisor has not acknowledged.
     unacknowledged: Vec<RunnerReport>,
     is_stopped: bool,
 }
 
-/// The runner of one life of its machine.
+/// The runner, until its machine dies.
 struct Runner {
     id: &'static str,
     capacity: u32,
@@ -55,12 +55,12 @@ struct Runner {
     held: BTreeMap<String, Attempt>,
 }
 
-/// Attaches again and again.
+/// Attaches again each time the stream ends.
 pub async fn run(id: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     let mut rng = Rng::new(seed, id);
     let mut runner = Runner {
         id,
-        // None: as many as there are.
+        // Zero: without a limit.
         capacity: rng.pick(&[0, 2]),
         rng,
         shared,
@@ -78,11 +78,11 @@ pub async fn run(id: &'static str, seed: u64, shared: Rc<SharedState>) -> turmoi
 }
 
 impl Runner {
-    /// One stream, until it breaks.
+    /// Attaches and serves one stream until it breaks.
     async fn attach(&mut self, client: &mut Runners) {
         let (outgoing, stream) = mpsc::channel(OUTGOING);
         let hello = said(ToSupervisor::Hello(self.hello()));
-        // Before the call: it is answered once hello was read.
+        // Sent before the call, because the supervisor responds only after it has read the hello.
         outgoing.send(hello).await.unwrap();
         let attached = timeout(ATTACH_WITHIN, client.attach(ReceiverStream::new(stream))).await;
         let Ok(Ok(answer)) = attached else { return };
@@ -93,7 +93,7 @@ impl Runner {
             let news = tokio::select! {
                 biased;
                 heard = incoming.message() => match heard {
-                    Ok(Some(AttachResponse { message: Some(message) })) => self.hear(message),
+                    Ok(Some(AttachResponse { message: Some(message) })) => self.receive(message),
                     Ok(_) | Err(_) => return,
                 },
                 () = until(next_end) => self.end_turns(),
@@ -110,7 +110,7 @@ impl Runner {
         }
     }
 
-    /// Returns the hello with the remaining attempts. An agent that has ended is missing in it.
+    /// Returns the hello with the remaining attempts. It does not contain agents that have ended.
     fn hello(&mut self) -> RunnerHello {
         self.held.retain(|_, attempt| !attempt.is_stopped);
         let threads = self.held.iter().map(|(thread, attempt)| HeldThread {
@@ -126,8 +126,8 @@ impl Runner {
         }
     }
 
-    /// Takes a message in. Answers what there is to say to it.
-    fn hear(&mut self, message: FromSupervisor) -> Vec<ToSupervisor> {
+    /// Processes a message and returns the messages to send in response.
+    fn receive(&mut self, message: FromSupervisor) -> Vec<ToSupervisor> {
         match message {
             FromSupervisor::Welcome(welcome) => self.welcomed(welcome),
             FromSupervisor::ReportAck(ack) => {
@@ -181,8 +181,8 @@ impl Runner {
         again
     }
 
-    /// Ends the program of an attempt that the supervisors do not continue. The log must say that the attempt is over, or
-    /// that its turn did not arrive.
+    /// Ends the program of an attempt that the supervisors do not continue. The log must say that the attempt is over,
+    /// or that its turn did not arrive.
     fn killed(&self, thread: &str, attempt: &Attempt) {
         self.shared.program_ended(thread, attempt.generation);
         let state = Log::of(&self.shared.store).state_at(u64::MAX);
@@ -212,7 +212,7 @@ impl Runner {
 
     fn start(&mut self, start: StartThread) -> Vec<ToSupervisor> {
         if self.attempt(&start.thread_id, start.generation).is_some() {
-            // A report arrives twice if the supervisor cannot know that it arrived before.
+            // A start is repeated if the supervisor cannot know whether it arrived.
             return Vec::new();
         }
         if !self.shared.calm.get() && self.rng.one_in(12) {
@@ -232,14 +232,14 @@ impl Runner {
             is_stopped: false,
         };
         self.shared.program_started(self.id, &start.thread_id, start.generation);
-        // An older attempt is over with this one.
+        // A new attempt ends an older one.
         if let Some(older) = self.held.insert(start.thread_id.clone(), attempt) {
             self.shared.program_ended(&start.thread_id, older.generation);
         }
         self.begin(&start.thread_id, start.generation, start.turn.unwrap().turn)
     }
 
-    /// Begins a turn that is not known yet.
+    /// Begins a turn, unless it has already begun.
     fn begin(&mut self, thread: &str, generation: u32, turn: u32) -> Vec<ToSupervisor> {
         let work = self.rng.millis(10..=250);
         match self.attempt(thread, generation) {
@@ -253,7 +253,7 @@ impl Runner {
         }
     }
 
-    /// Ends the turns whose time has come.
+    /// Ends the turns whose time is over.
     fn end_turns(&mut self) -> Vec<ToSupervisor> {
         let now = Instant::now();
         let is_over = |attempt: &Attempt| attempt.ends.is_some_and(|ends| ends <= now);
@@ -285,7 +285,7 @@ impl Runner {
         self.report(thread, Kind::TurnEnded(ended))
     }
 
-    /// The next report about an attempt, kept until it is acknowledged.
+    /// Returns the next report about an attempt. It is stored until it is acknowledged.
     fn report(&mut self, thread: &str, kind: Kind) -> Vec<ToSupervisor> {
         let Some(attempt) = self.held.get_mut(thread) else {
             return Vec::new();

@@ -20,49 +20,49 @@ pub const REGISTRY: &str = "registry";
 pub const RUNNERS: [&str; 2] = ["runner-a", "runner-b"];
 /// The hosts of the clients.
 pub const CLIENTS: [&str; 2] = ["client-a", "client-b"];
-/// The host that watches.
+/// The host of the watcher.
 pub const WATCHER: &str = "watcher";
-/// The host that brings the session to its end.
+/// The host of the conductor, which closes the session.
 pub const CONDUCTOR: &str = "conductor";
 
-/// What the clients of a simulation do.
+/// The work of the clients of a simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The hosts that serve. Every caller and runner connects to any of them.
+    /// The hosts of the supervisors. Every caller and runner connects to any of them.
     pub supervisors: &'static [&'static str],
-    /// How many requests a client makes.
+    /// Number of requests of a client.
     pub requests: u32,
     /// The pause between two requests, in milliseconds.
     pub pause: RangeInclusive<u64>,
 }
 
-/// The board on which hosts write what happened to them. All of them run on one thread.
+/// The state in which hosts record their observations. All hosts run on one thread.
 pub struct SharedState {
     pub plan: Plan,
     /// The log, for checks while the simulation runs.
     pub store: Arc<MemoryStore>,
-    /// The number of stamps so far.
+    /// The number of stamps so far; see [`SharedState::stamp`].
     stamps: Cell<u64>,
-    /// The programs of agents that were started, by thread and generation.
+    /// The started programs of agents, by thread and generation.
     pub programs: RefCell<BTreeMap<(String, u32), Program>>,
-    /// The broken promises that hosts observed themselves.
+    /// The violations that hosts observed.
     pub violations: RefCell<Vec<String>>,
-    /// Whether the faults are over.
+    /// Whether the faults have ended.
     pub calm: Cell<bool>,
-    /// How many clients have done all that they wanted.
+    /// Number of clients that have finished.
     pub done: Cell<usize>,
-    /// The responses that clients received.
+    /// The promises in the responses that clients received.
     pub promises: RefCell<Vec<Acknowledged>>,
-    /// The session as it was shown at moments without events.
+    /// Consistent pictures of the session.
     pub pictures: RefCell<Vec<Picture>>,
-    /// The sequence of the last event, once none will follow.
+    /// The sequence of the session's last event, once the session is closed.
     pub end: Cell<Option<u64>>,
-    /// What the watcher saw, in the order in which it saw it.
+    /// The events that the watcher received, in this order.
     pub seen: RefCell<Vec<Event>>,
 }
 
 impl SharedState {
-    /// The state before the simulation.
+    /// Creates the state of a simulation that has not begun.
     pub fn new(plan: Plan, store: Arc<MemoryStore>) -> Self {
         Self {
             plan,
@@ -94,7 +94,7 @@ impl SharedState {
             .unwrap_or_default()
     }
 
-    /// Notes that a runner started a program.
+    /// Records that a runner started a program.
     pub fn program_started(&self, runner: &'static str, thread: &str, generation: u32) {
         let program = Program {
             runner,
@@ -111,7 +111,7 @@ impl SharedState {
         }
     }
 
-    /// Notes that a program began a turn.
+    /// Records that a program began a turn.
     pub fn turn_began(&self, thread: &str, generation: u32, turn: u32) {
         let head = self.head();
         if let Some(program) = self.programs.borrow_mut().get_mut(&(thread.to_owned(), generation)) {
@@ -119,7 +119,7 @@ impl SharedState {
         }
     }
 
-    /// Notes that a program has ended.
+    /// Records that a program has ended.
     pub fn program_ended(&self, thread: &str, generation: u32) {
         let head = self.head();
         if let Some(program) = self.programs.borrow_mut().get_mut(&(thread.to_owned(), generation)) {
@@ -127,7 +127,7 @@ impl SharedState {
         }
     }
 
-    /// Notes that all programs of a runner have ended with its machine.
+    /// Records that all programs of a runner have ended with its machine.
     pub fn runner_died(&self, runner: &str) {
         let head = self.head();
         for program in self.programs.borrow_mut().values_mut() {
@@ -141,28 +141,28 @@ impl SharedState {
 /// A program of an agent.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The host that runs it.
+    /// The host that runs the program.
     pub runner: &'static str,
-    /// The turns that it began, each with the head of the log at that time.
+    /// The turns that the program began, each with the head of the log at that time.
     pub turns: Vec<(u64, u32)>,
-    /// The head of the log when it ended.
+    /// The head of the log when the program ended.
     pub ended: Option<u64>,
 }
 
-/// A promise, and when the request for it began and was answered.
+/// A promise, with the times of its request and of the response.
 #[derive(Clone, Debug)]
 pub struct Acknowledged {
     pub promise: Promise,
     /// The stamp of the first attempt.
     pub began: u64,
-    /// The stamp of the answer.
+    /// The stamp of the response.
     pub answered: u64,
 }
 
-/// An answer that commits the supervisor.
+/// A statement in a response that must stay true.
 #[derive(Clone, Debug)]
 pub enum Promise {
-    /// The request made this thread.
+    /// The request created this thread.
     Spawned { request_id: String, thread: String },
     /// The request queued this input.
     InputQueued {
@@ -179,8 +179,8 @@ pub enum Promise {
 /// A session and its threads as of one moment.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// The answer of GetSession.
+    /// The response of GetSession.
     pub session: Session,
-    /// The answer of ListActiveAgents: every thread, including closed ones and the root.
+    /// The response of ListActiveAgents: every thread, including closed ones and the root.
     pub threads: Vec<Thread>,
 }

@@ -16,9 +16,9 @@ use crate::{net, shared::REGISTRY};
 pub struct Remains {
     pub store: Arc<dyn EventStore>,
     pub clock: Clock,
-    /// Where the keys lie.
+    /// The directory of the keys.
     pub data_dir: PathBuf,
-    /// How long a runner is trusted without a word from it.
+    /// Duration of a runner's lease.
     pub lease: Duration,
     pub cluster: ClusterOptions,
 }
@@ -42,7 +42,7 @@ pub async fn run(remains: Remains, shutdown: Shutdown) -> turmoil::Result {
     let mut config = Config::new(data_dir, String::new());
     config.lease = lease;
     config.cluster = cluster;
-    // Short, so that watches end as planned too.
+    // Short, so that watches also reach their maximum lifetime.
     config.watch = WatchLimits {
         bookmark_every: Duration::from_millis(400),
         lifetime: Duration::from_millis(1_200),

@@ -1,5 +1,5 @@
-//! The watcher: it follows the session from its beginning to its end, and resumes the stream at its position after each
-//! break.
+//! The watcher: it follows the session from its beginning to its end, and resumes at its position each time the stream
+//! breaks.
 
 use std::{rc::Rc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     shared::{SharedState, WATCHER},
 };
 
-/// How long a stream may be silent: longer than the supervisor leaves one without a bookmark.
+/// Maximum silence of a stream: longer than the interval of the supervisor's bookmarks.
 const SILENCE: Duration = Duration::from_millis(900);
 
 /// Watches until the end of the session.
@@ -26,7 +26,7 @@ pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     Ok(())
 }
 
-/// Reads one stream until it ends, breaks, or has nothing more to tell.
+/// Reads one stream until it ends, breaks, or has reached the end of the session.
 async fn watch(caller: &mut Caller, position: &mut u64) {
     let request = WatchThreadsRequest {
         session_id: caller.session.session_id.clone(),
@@ -46,7 +46,7 @@ async fn watch(caller: &mut Caller, position: &mut u64) {
                 *position = response.sequence;
                 caller.shared.seen.borrow_mut().push(event);
             }
-            // The stream has passed this point: an event that it has not sent is lost for good.
+            // The stream has passed this sequence. An event before it that was not sent is lost.
             Message::Bookmark(_) => *position = response.sequence,
             Message::Telemetry(_) => {}
             other @ (Message::Snapshot(_) | Message::Reset(_) | Message::Output(_)) => {

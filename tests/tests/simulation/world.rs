@@ -24,19 +24,19 @@ use crate::{
     watcher,
 };
 
-/// When every simulation begins, after the Unix epoch.
+/// The start of every simulation, after the Unix epoch.
 const BEGINNING: Duration = Duration::from_secs(1_900_000_000);
 
-/// The time that passes between two looks at the network.
+/// Interval at which turmoil advances the network.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Maximum duration of a simulation, in simulated time. All work must have ended by then.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How long a runner is trusted without a word from it.
+/// Duration of a runner's lease.
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// Simulates a seed, checks what came of it, and answers the log.
+/// Simulates a seed, checks the result and returns the log.
 pub fn simulate(seed: u64) -> Log {
     let store = Arc::new(MemoryStore::new().unwrap());
     let plan = Plan {
@@ -60,7 +60,7 @@ pub fn simulate(seed: u64) -> Log {
 
     let mut faults = Faults::new(seed, Rc::clone(&shared));
     loop {
-        faults.pass(&mut sim);
+        faults.advance(&mut sim);
         match sim.step() {
             Ok(true) => break,
             Ok(false) => {}
@@ -86,7 +86,7 @@ pub fn populate(sim: &mut Sim<'_>, seed: u64, shared: &Rc<SharedState>) {
     sim.client(CONDUCTOR, conductor::run(seed, Rc::clone(shared)));
 }
 
-/// The network of a seed: how slow it is, and how often a link breaks by itself.
+/// Creates the network of a seed, which determines the delays and the rate of broken links.
 pub fn network<'s>(seed: u64, longest: Duration, tick: Duration) -> Sim<'s> {
     let mut rng = Rng::new(seed, "network");
     let slowest = rng.millis(10..=60);
@@ -100,7 +100,8 @@ pub fn network<'s>(seed: u64, longest: Duration, tick: Duration) -> Sim<'s> {
         .max_message_latency(slowest)
         .fail_rate(fail_rate)
         .repair_rate(0.3)
-        // Segments in transit on one connection: more than can be lost before the connection is closed.
+        // Maximum number of segments in transit on one connection: more than can be lost before the connection is
+        // closed.
         .tcp_capacity(4_096)
         .enable_random_order()
         .build()

@@ -1,4 +1,4 @@
-//! Graph templates: which callers may spawn by them, and which spawns wait for an operator.
+//! Graph templates: which callers may use them in spawns, and which spawns wait for an operator.
 
 use std::{fs, path::Path};
 
@@ -22,18 +22,18 @@ use troupe_tests::{
     within,
 };
 
-/// A graph template of the project that declares every edge, and so may spawn.
+/// A graph template of the project that declares every edge, so that its threads may spawn.
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
-/// Writes that graph template to the project. A spawn by it awaits an operator.
+/// Writes the graph template [`LEAD`] to the project. Its spawns wait for an operator.
 fn write_lead(pair: &Pair) {
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();
     fs::write(templates.join("lead.md"), LEAD).unwrap();
 }
 
-/// A spawn of that graph template by an operator, below the root.
+/// Returns an operator's spawn request for a graph template, below the root.
 pub(crate) fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
     SpawnAgentRequest {
         role_template: role_template.to_owned(),
@@ -41,8 +41,8 @@ pub(crate) fn node(tree: &Tree, role_template: &str) -> SpawnAgentRequest {
     }
 }
 
-/// Starts a pair with a session and a thread of that graph template.
-pub(crate) async fn led() -> (Pair, Tree, Spawned) {
+/// Starts a pair with a session and a thread of the graph template [`LEAD`].
+pub(crate) async fn pair_with_lead() -> (Pair, Tree, Spawned) {
     let pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair.tree().await;
@@ -50,7 +50,7 @@ pub(crate) async fn led() -> (Pair, Tree, Spawned) {
     (pair, tree, lead)
 }
 
-/// A spawn of that graph template as a thread asks for it.
+/// Returns a thread's spawn request for a graph template.
 fn own_node(role_template: &str) -> SpawnAgentRequest {
     SpawnAgentRequest {
         role_template: role_template.to_owned(),
@@ -86,7 +86,7 @@ fn decision(tree: &Tree, approval: &Approval, grant: bool) -> ResolveApprovalReq
         session_id: tree.session.clone(),
         approval_id: approval.approval_id.clone(),
         grant,
-        reason: String::from("I said so"),
+        reason: String::from("approved by me"),
         ..ResolveApprovalRequest::default()
     }
 }
@@ -98,7 +98,7 @@ async fn decide(tree: &Tree, request: ResolveApprovalRequest) -> Approval {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spawn_by_project_template_awaits_operator() {
-    let (pair, tree, lead) = led().await;
+    let (pair, tree, lead) = pair_with_lead().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let beside = tree.spawn("worker").await;
     assert_eq!(lead.thread.source.as_ref().unwrap().scope(), Scope::Project);
@@ -119,7 +119,7 @@ async fn spawn_by_project_template_awaits_operator() {
     let deadline = approval.deadline.as_ref().unwrap().seconds;
     assert_eq!(deadline - approval.create_time.as_ref().unwrap().seconds, 600);
 
-    // Threads see what is below them, viewers everything.
+    // A thread sees the approvals of its subtree, a viewer all approvals.
     let own = ListApprovalsRequest::default();
     assert_eq!(listed(pair.with_token(&lead.token), own.clone()).await, waiting);
     assert!(listed(pair.with_token(&beside.token), own).await.is_empty());
@@ -130,18 +130,18 @@ async fn spawn_by_project_template_awaits_operator() {
     let elsewhere = elsewhere.whole_snapshot().await;
     assert!(elsewhere.approvals.is_empty(), "outside of the subtree");
 
-    // Until then it can do nothing, but it can receive input.
+    // Until the decision, the thread cannot do anything, but it can receive input.
     let by_itself = tree.by(pair.with_token(&child.token));
     let answer = by_itself.try_thread(&child.id).await;
     not_permitted(answer, "waits for an operator's approval");
     let told = tree.send(&child.id, "and this").await;
     assert_eq!(kind(&told), StatusKind::AwaitingApproval);
 
-    let granted = tree.resolve(&approval.approval_id, true, "I said so").await;
+    let granted = tree.resolve(&approval.approval_id, true, "approved by me").await;
     assert_eq!(granted.decision(), ApprovalDecision::Granted);
     assert_eq!(
         (granted.decided_by.as_str(), granted.reason.as_str()),
-        ("operator:tester", "I said so")
+        ("operator:tester", "approved by me")
     );
     runner.start_of(&child.id).await;
     by_itself.thread(&child.id).await;
@@ -163,8 +163,8 @@ async fn spawn_by_project_template_awaits_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_decision_is_made_once() {
-    let (pair, tree, lead) = led().await;
+async fn approval_decision_is_final() {
+    let (pair, tree, lead) = pair_with_lead().await;
     spawn_by(&pair, &lead, own_node("planner")).await;
     let approval = tree.pending_approvals().await.remove(0);
     let request = ResolveApprovalRequest {
@@ -192,7 +192,7 @@ async fn a_decision_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn session_sets_time_for_decisions() {
+async fn session_setting_limits_time_for_decisions() {
     let pair = Pair::start().await;
     write_lead(&pair);
     let opened = async |seconds, action: ApprovalTimeoutAction| {
@@ -224,7 +224,7 @@ async fn session_sets_time_for_decisions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn session_settings_say_which_nodes_may_spawn() {
+async fn session_settings_select_nodes_that_may_spawn() {
     let mut pair = Pair::start().await;
     write_lead(&pair);
     let tree = pair
@@ -255,7 +255,7 @@ async fn session_settings_say_which_nodes_may_spawn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spawn_may_narrow_what_its_template_declares() {
+async fn spawn_may_restrict_declared_capabilities() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let narrowed = |capabilities: &[&str], edges: EdgeManagement| SpawnAgentRequest {
@@ -282,7 +282,7 @@ async fn a_spawn_may_narrow_what_its_template_declares() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_pages_are_stable_while_approvals_resolve() {
-    let (pair, tree, lead) = led().await;
+    let (pair, tree, lead) = pair_with_lead().await;
     let first = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let second = spawn_by(&pair, &lead, own_node("planner")).await.id;
     let waiting = tree.pending_approvals().await;
@@ -299,7 +299,7 @@ async fn approval_pages_are_stable_while_approvals_resolve() {
         let page = accepted("a page of approvals", tree.client().list_approvals(request)).await;
         assert_eq!(page.approvals, std::slice::from_ref(approval));
         page_token = page.next_page_token;
-        tree.resolve(&approval.approval_id, false, "I said so").await;
+        tree.resolve(&approval.approval_id, false, "approved by me").await;
     }
     assert_eq!(page_token, "");
 }

@@ -1,4 +1,4 @@
-//! Artifacts and content: whole or not at all, and only for whom they belong to.
+//! Artifacts and content: they are stored completely or not at all, and only authorized callers can read them.
 
 use std::slice;
 
@@ -24,7 +24,7 @@ use crate::working;
 
 const MIB: usize = 1024 * 1024;
 
-/// A piece of the artifact `log`, whole unless it says otherwise.
+/// Returns a report with the complete artifact `log`.
 fn piece(data: impl Into<Bytes>) -> ArtifactReport {
     ArtifactReport {
         turn: 1,
@@ -84,11 +84,11 @@ fn sum(artifact: &Artifact) -> &str {
     &artifact.content.as_ref().unwrap().digest
 }
 
-/// What the only artifact of a thread holds.
+/// Returns the content of the only artifact of a thread.
 async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
     let found = tree.artifacts(thread).await;
     let [artifact] = &found[..] else {
-        panic!("one artifact, not {found:?}");
+        panic!("expected one artifact, not {found:?}");
     };
     let bytes = read(&tree.client(), &tree.session, sum(artifact)).await.unwrap();
     assert_eq!(sum(artifact), Digest::of(&bytes).to_string());
@@ -96,8 +96,9 @@ async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the supervisor has read all that the runner said before. A question is no report: it comes between no pieces.
-async fn heard(runner: &mut Runner, attempt: &Attempt) {
+/// Waits until the supervisor has read all earlier messages of the runner. It sends a request for a tool call, which
+/// does not interrupt the pieces of an artifact.
+async fn wait_until_read(runner: &mut Runner, attempt: &Attempt) {
     let call = ToolRequest {
         request_id: String::from("heard"),
         thread_id: attempt.thread.clone(),
@@ -130,7 +131,7 @@ async fn artifact_of_one_report_is_stored_with_its_turn() {
     assert!(artifact.create_time.is_some());
     assert_eq!(only_content(&tree, &worker).await, b"found it");
 
-    // Nothing is an artifact too. Its names are cleaned, and truncated to whole characters.
+    // An empty artifact is stored too. Its names are cleaned, and truncated at a character boundary.
     let long = ArtifactReport {
         name: format!(" a\u{1b}[31m{}\n", "é".repeat(200)),
         kind: "k".repeat(100),
@@ -149,8 +150,11 @@ async fn reattached_runner_resends_every_piece() {
     let (pair, tree, mut runner, worker, attempt) = working().await;
     runner.send_report(&attempt, 2, first("one, ")).await;
     runner.send_report(&attempt, 3, middle("two, ")).await;
-    heard(&mut runner, &attempt).await;
-    assert!(tree.artifacts(&worker).await.is_empty(), "nothing half is stored");
+    wait_until_read(&mut runner, &attempt).await;
+    assert!(
+        tree.artifacts(&worker).await.is_empty(),
+        "an incomplete artifact is not stored"
+    );
 
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     let verdict = &runner.welcome().threads[0];
@@ -160,7 +164,7 @@ async fn reattached_runner_resends_every_piece() {
     runner.report_as(&attempt, 4, last("three")).await;
     assert!(
         runner.unread_acks(&attempt).is_empty(),
-        "the last acknowledgement is for all"
+        "the last acknowledgement covers all pieces"
     );
     assert_eq!(only_content(&tree, &worker).await, b"one, two, three");
     let log = about(&tree.log().await, &worker);
@@ -176,16 +180,16 @@ async fn reattached_runner_resends_every_piece() {
     runner.report_as(&attempt, 4, last("three")).await;
     assert_eq!(tree.artifacts(&worker).await.len(), 1);
 
-    // The end alone, after the beginning went to another stream, makes nothing.
+    // The last piece alone creates no artifact if the earlier pieces were sent on another stream.
     runner.send_report(&attempt, 5, first("four, ")).await;
-    heard(&mut runner, &attempt).await;
+    wait_until_read(&mut runner, &attempt).await;
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     runner.report_as(&attempt, 6, last("five")).await;
     assert_eq!(tree.artifacts(&worker).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
+async fn other_report_discards_unfinished_artifact() {
     let (_pair, tree, mut runner, worker, attempt) = working().await;
     let gap = PolicyGapReport {
         gap: String::from("it may write"),
@@ -195,7 +199,7 @@ async fn another_report_of_the_thread_ends_an_unfinished_artifact() {
     runner.report_as(&attempt, 4, last("two")).await;
     assert!(tree.artifacts(&worker).await.is_empty());
 
-    // So does an artifact of its own.
+    // Another artifact also discards the unfinished one.
     runner.send_report(&attempt, 5, first("one, ")).await;
     runner.report_as(&attempt, 6, Report::Artifact(piece("another"))).await;
     runner.report_as(&attempt, 7, last("two")).await;
@@ -236,7 +240,7 @@ async fn artifact_above_16_mib_is_dropped() {
     assert_eq!(sizes, [16 * MIB as u64, 8]);
 }
 
-/// Two branches, each thread of which made an artifact named like it.
+/// Two branches of threads. Each thread has an artifact with the thread's name.
 struct Branches {
     tree: Tree,
     a: Spawned,
@@ -298,7 +302,7 @@ async fn artifacts_are_listed_within_the_subtree() {
         assert_eq!(names(&found.artifacts), ["a", "child", "b"]);
         assert_eq!(found.next_page_token, "");
         let found = page(&client, of_thread(&a.id), 0, "").await.unwrap().artifacts;
-        assert_eq!(names(&found), ["a"], "of the thread itself");
+        assert_eq!(names(&found), ["a"], "artifacts of the thread itself");
     }
     assert_eq!(
         names(&page(&by_a, all(), 0, "").await.unwrap().artifacts),

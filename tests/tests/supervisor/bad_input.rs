@@ -1,5 +1,5 @@
-//! Bad input to every method that is built: the right code, a stable reason, a text that says what is wrong and what to do;
-//! and after each the service still answers.
+//! Invalid input to every method. Each error has the right code, a stable reason and a text that says what is wrong and
+//! what to do, and the service still responds after it.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -34,15 +34,15 @@ use troupe_tests::{
     within,
 };
 
-/// A pair with sessions and threads that bad input can name.
-struct TestCluster {
+/// A pair with sessions and threads for the invalid requests.
+struct TestSession {
     pair: Pair,
     tree: Tree,
     worker: Spawned,
     closed: String,
 }
 
-impl TestCluster {
+impl TestSession {
     async fn start() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
@@ -70,20 +70,20 @@ impl TestCluster {
     }
 }
 
-/// Makes each call with a request of these fields and the others of the base. Checks the code and the reason of the
-/// refusal, which are INVALID_ARGUMENT if none are given, its text, and that the session can be read after it.
+/// Makes each call with the given fields and otherwise the fields of the base request. Checks the code, the reason and
+/// the text of the error, and that the session can be read after it. Code and reason default to INVALID_ARGUMENT.
 macro_rules! refuses {
-    ($cluster:expr, $client:expr; $($method:ident($request:ident, $base:expr):
+    ($test:expr, $client:expr; $($method:ident($request:ident, $base:expr):
         $({ $($field:ident: $value:expr),* } $($code:ident $reason:ident)? => $text:expr;)+
     )+) => {$($(
-        // On the heap: together, the cases would fill the stack of the test.
+        // On the heap, because all cases together would overflow the stack of the test.
         Box::pin(async {
             #[allow(clippy::needless_update, reason = "some requests have no other fields")]
             let request = $request { $($field: $value,)* ..$base };
             let answer = within("an answer", $client.clone().$method(request)).await;
             let (code, reason) = refusal!($($code $reason)?);
             refused(answer, code, reason, $text);
-            $cluster.tree.head().await;
+            $test.tree.head().await;
         })
         .await;
     )+)+};
@@ -121,8 +121,8 @@ fn piece(text: &str) -> InputItem {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions() {
-    let cluster = TestCluster::start().await;
+async fn invalid_session_requests_are_rejected() {
+    let test = TestSession::start().await;
     let limits = |max_depth, max_threads, max_total_threads| {
         Some(Limits {
             max_depth,
@@ -136,7 +136,7 @@ async fn sessions() {
         allow_list: vec![String::new()],
         ..ToolCeiling::default()
     };
-    let session = || cluster.tree.session.clone();
+    let session = || test.tree.session.clone();
     let update = || UpdateSessionRequest {
         session_id: session(),
         ..UpdateSessionRequest::default()
@@ -150,7 +150,7 @@ async fn sessions() {
         replace_webhooks: true,
         ..update()
     };
-    refuses! { cluster, cluster.tree.client();
+    refuses! { test, test.tree.client();
         create_session(CreateSessionRequest, Default::default()):
             { cwd: "a/b".into() } => "cwd \"a/b\" is relative; give an absolute path";
             { cwd: "/a/../b".into() } => "cwd \"/a/../b\" goes up by \"..\"; give the path that it leads to";
@@ -224,16 +224,16 @@ async fn sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spawns() {
-    let cluster = TestCluster::start().await;
-    let spawn = || cluster.tree.request("worker");
-    refuses! { cluster, cluster.tree.client();
+async fn invalid_spawn_requests_are_rejected() {
+    let test = TestSession::start().await;
+    let spawn = || test.tree.request("worker");
+    refuses! { test, test.tree.client();
         spawn_agent(SpawnAgentRequest, spawn()):
             { session_id: String::new() } => "give session_id or thread_id";
             { parent_thread_id: "x".into() } => "invalid parent_thread_id \"x\"";
             { parent_thread_id: UNKNOWN.into() } NotFound ThreadNotFound
                 => &format!("agent with id {UNKNOWN} not found");
-            { parent_thread_id: cluster.closed() } FailedPrecondition ThreadClosed => &cluster.is_closed();
+            { parent_thread_id: test.closed() } FailedPrecondition ThreadClosed => &test.is_closed();
             { message: None } InvalidArgument InvalidInput => "Provide one of: message or items";
             { items: vec![piece("x")] } InvalidArgument InvalidInput => "Provide either message or items, but not both";
             { message: None, items: vec![piece(" "), InputItem::default()] } InvalidArgument InvalidInput
@@ -262,15 +262,15 @@ async fn spawns() {
             { alias: "root".into() } => "alias \"root\" is reserved, as are root, parent, self; choose another";
             { alias: " Parent ".into() } => "alias \"Parent\" is reserved";
             { alias: "SELF".into() } => "alias \"SELF\" is reserved";
-            { alias: cluster.worker() } => "has the form of an id; choose another";
-            { alias: cluster.worker().to_uppercase().replace('-', "") } => "has the form of an id; choose another";
+            { alias: test.worker() } => "has the form of an id; choose another";
+            { alias: test.worker().to_uppercase().replace('-', "") } => "has the form of an id; choose another";
             { thread_note: text(&long(1_025)) } => "thread_note has 1025 bytes; at most 1024 are allowed";
             { working_directory: "here".into() } => "working_directory \"here\" is relative; give an absolute path";
-            { working_directory: format!("{}/..", cluster.pair.project()) }
+            { working_directory: format!("{}/..", test.pair.project()) }
                 => "goes up by \"..\"; give the path that it leads to";
-            { working_directory: cluster.pair.elsewhere() } PermissionDenied CwdOutsideRoots
+            { working_directory: test.pair.elsewhere() } PermissionDenied CwdOutsideRoots
                 => "lies outside the workspace roots";
-            { working_directory: format!("{}/none", cluster.pair.project()) } NotFound CwdNotFound
+            { working_directory: format!("{}/none", test.pair.project()) } NotFound CwdNotFound
                 => "is not an existing directory";
             { on_limit: 9 } => "on_limit";
             { budget: Some(negative()) } => "budget.wall_time must not be negative";
@@ -283,22 +283,22 @@ async fn spawns() {
             { capabilities: vec!["delegate".into()] }
                 => "capability \"delegate\" is not declared by \"worker\"; it declares: none";
     }
-    cluster.tree.spawn("worker").await;
-    // White space at the ends of a name was never a part of it.
+    test.tree.spawn("worker").await;
+    // White space at the ends of a name is removed.
     let request = SpawnAgentRequest {
         label: String::from(" Docs\n"),
         alias: String::from("scout\n"),
         ..spawn()
     };
-    let spawned = cluster.tree.spawn_with(request).await.thread;
+    let spawned = test.tree.spawn_with(request).await.thread;
     assert_eq!((spawned.label.as_str(), spawned.alias.as_str()), ("Docs", "scout"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verbs_on_threads() {
-    let cluster = TestCluster::start().await;
-    let (worker, closed) = (|| cluster.worker(), || cluster.closed());
-    refuses! { cluster, cluster.tree.client();
+async fn invalid_thread_requests_are_rejected() {
+    let test = TestSession::start().await;
+    let (worker, closed) = (|| test.worker(), || test.closed());
+    refuses! { test, test.tree.client();
         send_input(SendInputRequest, Default::default()):
             { message: text("x") } => "thread_id is required";
             { thread_id: worker() } InvalidArgument InvalidInput => "Provide one of: message or items";
@@ -307,7 +307,7 @@ async fn verbs_on_threads() {
             { thread_id: worker(), message: text(&long(1_100_000)) } => "at most 1048576 are allowed";
             { thread_id: UNKNOWN.into(), message: text("x") } NotFound ThreadNotFound
                 => &format!("agent with id {UNKNOWN} not found");
-            { thread_id: cluster.tree.root.clone(), message: text("x") } FailedPrecondition IllegalTransition
+            { thread_id: test.tree.root.clone(), message: text("x") } FailedPrecondition IllegalTransition
                 => "its client executes it itself";
         interrupt_agent(InterruptAgentRequest, Default::default()):
             {} => "thread_id is required";
@@ -330,7 +330,7 @@ async fn verbs_on_threads() {
             { thread_id: worker() } => "budget is required; an empty one is without bound";
             { thread_id: worker(), budget: Some(negative()) } => "budget.wall_time must not be negative";
             { thread_id: closed(), budget: Some(Budget::default()) } FailedPrecondition ThreadClosed
-                => &cluster.is_closed();
+                => &test.is_closed();
         resume_agent(ResumeAgentRequest, Default::default()):
             {} => "thread_id is required";
             { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => UNKNOWN;
@@ -341,9 +341,9 @@ async fn verbs_on_threads() {
     }
 
     // A closed session has no thread that could be opened again.
-    let tree = &cluster.tree;
+    let tree = &test.tree;
     tree.close(&tree.root).await;
-    refuses! { cluster, tree.client();
+    refuses! { test, tree.client();
         resume_agent(ResumeAgentRequest, Default::default()):
             { thread_id: tree.root.clone() } FailedPrecondition SessionClosed => "the session is closed";
             { thread_id: closed() } FailedPrecondition ThreadClosed => "is closed";
@@ -351,10 +351,10 @@ async fn verbs_on_threads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads() {
-    let cluster = TestCluster::start().await;
-    let (session, worker) = (|| cluster.tree.session.clone(), || cluster.worker());
-    refuses! { cluster, cluster.tree.client();
+async fn invalid_read_requests_are_rejected() {
+    let test = TestSession::start().await;
+    let (session, worker) = (|| test.tree.session.clone(), || test.worker());
+    refuses! { test, test.tree.client();
         get_thread(GetThreadRequest, Default::default()):
             {} => "thread_id is required";
             { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => &format!("agent with id {UNKNOWN} not found");
@@ -400,31 +400,31 @@ async fn reads() {
             { thread_id: UNKNOWN.into() } NotFound ThreadNotFound => UNKNOWN;
     }
 
-    // The only read that answers for missing and existing threads alike, in any order.
+    // WaitAgents is the only read that returns a status for missing threads too.
     for thread_ids in [
-        vec![cluster.closed(), UNKNOWN.to_owned()],
-        vec![UNKNOWN.to_owned(), cluster.closed()],
+        vec![test.closed(), UNKNOWN.to_owned()],
+        vec![UNKNOWN.to_owned(), test.closed()],
     ] {
         let request = WaitAgentsRequest {
             thread_ids,
             ..WaitAgentsRequest::default()
         };
-        let answer = accepted("an answer", cluster.tree.client().wait_agents(request)).await;
+        let answer = accepted("an answer", test.tree.client().wait_agents(request)).await;
         assert_eq!(answer.not_found_ids, [UNKNOWN]);
         assert_eq!(answer.statuses.len(), 1, "{answer:?}");
-        assert_eq!(answer.statuses[0].thread_id, cluster.closed());
+        assert_eq!(answer.statuses[0].thread_id, test.closed());
     }
 }
 
 /// `registry-svc/tests/registry` has the other errors of the registry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_registry() {
-    let cluster = TestCluster::start().await;
+async fn invalid_registry_requests_are_rejected() {
+    let test = TestSession::start().await;
     let worker = || ResolveSpawnRequest {
         agent_type: text("worker"),
         ..ResolveSpawnRequest::default()
     };
-    refuses! { cluster, cluster.pair.registry(OPERATOR);
+    refuses! { test, test.pair.registry(OPERATOR);
         list_agents(ListAgentsRequest, Default::default()):
             { namespace: 9 } => "namespace 9 is unknown";
         resolve_spawn(ResolveSpawnRequest, worker()):
@@ -436,7 +436,7 @@ async fn the_registry() {
     }
 }
 
-/// How an attempt to attach is refused.
+/// Attaches a runner and returns the error.
 async fn attach(pair: &Pair, token: &str, messages: Vec<AttachRequest>) -> Result<(), Status> {
     let attached = within("an answer to hello", pair.runners(token).attach(iter(messages))).await;
     attached.map(|_| ())
@@ -447,8 +447,8 @@ fn says(message: Message) -> Vec<AttachRequest> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runners() {
-    let cluster = TestCluster::start().await;
+async fn invalid_runner_messages_are_rejected() {
+    let test = TestSession::start().await;
     let first = "the first message of a runner must be hello";
     let name = "runner_id must have 1 to 128 bytes";
     let with = |change: fn(&mut RunnerHello)| {
@@ -479,26 +479,26 @@ async fn runners() {
     ];
     bad.extend(hellos.map(|(hello, text)| (says(Message::Hello(hello)), text)));
     for (messages, text) in bad {
-        let answer = attach(&cluster.pair, RUNNER, messages).await;
+        let answer = attach(&test.pair, RUNNER, messages).await;
         invalid(answer, text);
-        cluster.tree.head().await;
+        test.tree.head().await;
     }
     let greeting = || says(Message::Hello(hello("r")));
-    for token in [VIEWER, SERVICE, &cluster.worker.token] {
-        let answer = attach(&cluster.pair, token, greeting()).await;
+    for token in [VIEWER, SERVICE, &test.worker.token] {
+        let answer = attach(&test.pair, token, greeting()).await;
         not_permitted(answer, "may not call");
     }
-    attach(&cluster.pair, RUNNER, greeting()).await.unwrap();
+    attach(&test.pair, RUNNER, greeting()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers() {
-    let cluster = TestCluster::start().await;
-    let TestCluster { pair, tree, worker, .. } = &cluster;
+async fn unauthorized_calls_are_rejected() {
+    let test = TestSession::start().await;
+    let TestSession { pair, tree, worker, .. } = &test;
     let session = || GetSessionRequest {
         session_id: tree.session.clone(),
     };
-    refuses! { cluster, pair.stranger();
+    refuses! { test, pair.stranger();
         get_session(GetSessionRequest, session()):
             {} Unauthenticated Unauthenticated => "send \"authorization: Bearer TOKEN\"";
         create_session(CreateSessionRequest, Default::default()):
@@ -506,12 +506,12 @@ async fn callers() {
     }
     let forged = format!("{}x", worker.token);
     for token in ["nonsense", &forged] {
-        refuses! { cluster, pair.with_token(token);
+        refuses! { test, pair.with_token(token);
             get_session(GetSessionRequest, session()):
                 {} Unauthenticated Unauthenticated => "missing, malformed or stale";
         }
     }
-    refuses! { cluster, pair.with_token(VIEWER);
+    refuses! { test, pair.with_token(VIEWER);
         spawn_agent(SpawnAgentRequest, tree.request("worker")):
             {} PermissionDenied NotPermitted => "a caller of kind operator (viewer) may not call";
         create_session(CreateSessionRequest, Default::default()):
@@ -521,15 +521,15 @@ async fn callers() {
     }
     pair.with_token(VIEWER).get_session(session()).await.unwrap();
     for token in [RUNNER, SERVICE] {
-        refuses! { cluster, pair.with_token(token);
+        refuses! { test, pair.with_token(token);
             get_session(GetSessionRequest, session()):
                 {} PermissionDenied NotPermitted => "a caller of kind";
             spawn_agent(SpawnAgentRequest, tree.request("worker")):
                 {} PermissionDenied NotPermitted => "may not call";
         }
     }
-    // The registry knows operators and the supervisor, and no agent.
-    refuses! { cluster, pair.registry(RUNNER);
+    // The registry accepts operators and the supervisor, but no runners and threads.
+    refuses! { test, pair.registry(RUNNER);
         list_agents(ListAgentsRequest, Default::default()):
             {} PermissionDenied NotPermitted => "a caller of kind runner";
     }
@@ -539,7 +539,7 @@ async fn callers() {
         .unwrap();
 }
 
-/// The full paths of all methods of both services.
+/// Returns the full paths of all methods of both services.
 fn methods() -> Vec<String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let mut paths = Vec::new();
@@ -552,7 +552,7 @@ fn methods() -> Vec<String> {
     paths
 }
 
-/// Calls a method with these bytes for its message.
+/// Calls a method with these bytes as its message.
 async fn send_bytes(pair: &Pair, path: &str, bytes: Vec<u8>) -> Status {
     let (at, token) = match path {
         path if path.starts_with("/troupe.registry.") => (pair.registry_at(), OPERATOR),
@@ -573,7 +573,7 @@ async fn send_bytes(pair: &Pair, path: &str, bytes: Vec<u8>) -> Status {
 async fn undecodable_messages_are_invalid_arguments_everywhere() {
     let pair = Pair::start().await;
     for path in methods() {
-        // The beginning of a number that does not end.
+        // An incomplete varint.
         let status = send_bytes(&pair, &path, vec![0xff]).await;
         let refusal = refused::<()>(
             Err(status),
@@ -608,8 +608,8 @@ async fn undecodable_message_ends_the_stream_of_its_runner() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_over_the_bound_are_rejected_everywhere() {
-    let cluster = TestCluster::start().await;
-    let head = cluster.tree.head().await;
+    let test = TestSession::start().await;
+    let head = test.tree.head().await;
     for path in methods() {
         let has_bundle = path.ends_with("/PutWorkspace") || path.ends_with("/GetWorkspace");
         let bound = if has_bundle {
@@ -617,7 +617,7 @@ async fn messages_over_the_bound_are_rejected_everywhere() {
         } else {
             MAX_MESSAGE_BYTES
         };
-        let status = send_bytes(&cluster.pair, &path, vec![0; bound + 1]).await;
+        let status = send_bytes(&test.pair, &path, vec![0; bound + 1]).await;
         refused::<()>(
             Err(status),
             Code::ResourceExhausted,
@@ -625,19 +625,19 @@ async fn messages_over_the_bound_are_rejected_everywhere() {
             &format!("has {} bytes; at most {bound} are allowed", bound + 1),
         );
     }
-    assert_eq!(cluster.tree.head().await, head);
+    assert_eq!(test.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn approvals() {
-    let cluster = TestCluster::start().await;
-    let session_id = || cluster.tree.session.clone();
+async fn invalid_approval_requests_are_rejected() {
+    let test = TestSession::start().await;
+    let session_id = || test.tree.session.clone();
     let resolve = || ResolveApprovalRequest {
         session_id: session_id(),
         approval_id: UNKNOWN.into(),
         ..Default::default()
     };
-    refuses! { cluster, cluster.tree.client();
+    refuses! { test, test.tree.client();
         list_approvals(ListApprovalsRequest, Default::default()):
             {} => "give session_id or thread_id";
             { session_id: UNKNOWN.into() } NotFound SessionNotFound => "not found";
@@ -654,12 +654,12 @@ async fn approvals() {
 
 /// The texts of a handoff are also checked in `hostile_child::invalid_handoff_does_not_reveal_threads`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edges_and_handoffs() {
-    let cluster = TestCluster::start().await;
-    let head = cluster.tree.head().await;
+async fn invalid_graph_requests_are_rejected() {
+    let test = TestSession::start().await;
+    let head = test.tree.head().await;
     let handoff = || SendHandoffRequest {
-        from_thread_id: cluster.worker(),
-        to_thread_id: cluster.tree.root.clone(),
+        from_thread_id: test.worker(),
+        to_thread_id: test.tree.root.clone(),
         message: "look at this".into(),
         ..Default::default()
     };
@@ -671,12 +671,12 @@ async fn edges_and_handoffs() {
         vec![artifact; count]
     };
     let edge = || CreateEdgeRequest {
-        session_id: cluster.tree.session.clone(),
-        from_thread_id: cluster.worker(),
-        to_thread_id: cluster.tree.root.clone(),
+        session_id: test.tree.session.clone(),
+        from_thread_id: test.worker(),
+        to_thread_id: test.tree.root.clone(),
         ..Default::default()
     };
-    refuses! { cluster, cluster.tree.client();
+    refuses! { test, test.tree.client();
         send_handoff(SendHandoffRequest, handoff()):
             { message: long(1_048_577) } => "message has 1048577 bytes; at most 1048576 are allowed";
             { to_thread_id: " ".into() } => "to_thread_id is required; give an id or an alias";
@@ -694,7 +694,7 @@ async fn edges_and_handoffs() {
             { label: "findings\nand more".into() } => "label has control characters; remove them";
             { kind: 77 } => "kind";
     }
-    assert_eq!(cluster.tree.head().await, head);
+    assert_eq!(test.tree.head().await, head);
 }
 
 fn item(number: usize) -> GroupItem {
@@ -704,23 +704,23 @@ fn item(number: usize) -> GroupItem {
     }
 }
 
-/// The other faults of a plan are in `use_cases/group_plan.rs` of the supervisor.
+/// `use_cases/group_plan.rs` of the supervisor tests other invalid plans.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups() {
-    let cluster = TestCluster::start().await;
+async fn invalid_group_requests_are_rejected() {
+    let test = TestSession::start().await;
     let template = || SpawnAgentRequest {
         agent_type: "worker".into(),
         message: text("Review it."),
         ..Default::default()
     };
     let group = || CreateGroupRequest {
-        session_id: cluster.tree.session.clone(),
+        session_id: test.tree.session.clone(),
         items: (0..3).map(item).collect(),
         max_concurrency: 3,
         template: Some(template()),
         ..Default::default()
     };
-    refuses! { cluster, cluster.tree.client();
+    refuses! { test, test.tree.client();
         create_group(CreateGroupRequest, group()):
             { items: Vec::new() } => "at least one item";
             { items: vec![item(0), item(0), item(2)] } => "item 1: the key \"k0\" occurs twice";
@@ -736,7 +736,7 @@ async fn groups() {
             { items: vec![item(0), item(1), GroupItem { message: long(2 << 20), ..item(2) }] }
                 => "item 2: the input has";
         get_group(GetGroupRequest, Default::default()):
-            { session_id: cluster.tree.session.clone(), name: "review".into() } NotFound NotFound
+            { session_id: test.tree.session.clone(), name: "review".into() } NotFound NotFound
                 => "group review not found";
     }
 }

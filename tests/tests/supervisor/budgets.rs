@@ -1,4 +1,4 @@
-//! Budgets over the whole system: the hard stop by tokens, turns and time, raising them, and what is left to give.
+//! Budgets: the hard stop by tokens, turns, time and cost, changes of a budget, and the remaining budget for children.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ async fn give(
     answer.map(tonic::Response::into_inner)
 }
 
-/// The runner tells what an attempt has used so far.
-async fn tell(runner: &Runner, attempt: &Attempt, tokens: u64) {
+/// Sends telemetry with the tokens that an attempt has used so far.
+async fn send_usage(runner: &Runner, attempt: &Attempt, tokens: u64) {
     let usage = Usage {
         input_tokens: tokens,
         ..Usage::default()
@@ -75,7 +75,7 @@ fn why(thread: &Thread) -> &str {
     &spent.expect("its budget is spent").reason
 }
 
-/// A pair whose supervisor knows a price for the model `priced`: two millionths for an input token.
+/// Starts a pair whose supervisor has a price for the models `priced*`: two millionths for an input token.
 async fn pair_with_prices() -> Pair {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(
@@ -111,8 +111,8 @@ async fn cost_budget_stops_turn_by_telemetry() {
     assert!(spawned.warnings.is_empty(), "{:?}", spawned.warnings);
     let worker = Spawned::of(spawned).id;
     let attempt = runner.run(&worker).await;
-    tell(&runner, &attempt, 999).await;
-    tell(&runner, &attempt, 1_000).await;
+    send_usage(&runner, &attempt, 999).await;
+    send_usage(&runner, &attempt, 1_000).await;
     assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
     let thread = tree.thread(&worker).await;
     assert_eq!(why(&thread), "cost 0.002 of 0.002");
@@ -135,8 +135,8 @@ async fn token_budget_stops_turn_by_telemetry() {
     let worker = spawn(&tree, tokens(1_000)).await.id;
     let attempt = runner.run(&worker).await;
 
-    tell(&runner, &attempt, 600).await;
-    tell(&runner, &attempt, 1_000).await;
+    send_usage(&runner, &attempt, 600).await;
+    send_usage(&runner, &attempt, 1_000).await;
     assert_eq!(runner.interrupt_of(&attempt).await.turn, 1);
     let thread = tree.thread(&worker).await;
     assert_eq!(
@@ -145,7 +145,7 @@ async fn token_budget_stops_turn_by_telemetry() {
     );
     runner.end(&attempt, TurnOutcome::Interrupted, "").await;
     assert_eq!(
-        tree.lived(&worker).await,
+        tree.event_names(&worker).await,
         [
             "ThreadSpawned",
             "ThreadPlaced",
@@ -156,7 +156,7 @@ async fn token_budget_stops_turn_by_telemetry() {
             "InterruptRequested",
             "TurnEnded"
         ],
-        "600 were no reason to write anything down"
+        "600 tokens cause no event"
     );
     let answer = tree.try_send(input(&worker, "go on")).await;
     let text = "raise it with UpdateThreadBudget";

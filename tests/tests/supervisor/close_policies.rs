@@ -1,5 +1,5 @@
-//! How threads are stopped: each as its spawn says, unless the close says otherwise, and of several closes over a thread
-//! the strictest counts.
+//! Close policies: a thread is stopped by the policy of its spawn unless the close overrides it. With several closes
+//! over a thread, the strictest policy applies.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use troupe_tests::{
 
 use crate::attached;
 
-/// Default time for which a thread's program may take to end (see docs/limits.md).
+/// Default time within which a thread's program must end (see docs/limits.md).
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A worker at work below a thread, which is to be stopped that way.
+/// Spawns a worker with this close policy below a thread and runs its first turn.
 async fn working(tree: &Tree, runner: &mut Runner, parent: &str, policy: ClosePolicy) -> Attempt {
     let request = SpawnAgentRequest {
         close_policy: policy.into(),
@@ -58,7 +58,7 @@ fn end(events: &[Event], thread: &str) -> (String, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
+async fn close_waits_for_turn_that_may_finish() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = working(&tree, &mut runner, &tree.root, ClosePolicy::FinishTurn).await;
     assert_eq!(
@@ -77,14 +77,14 @@ async fn a_thread_that_may_finish_its_turn_is_closed_after_it() {
     assert_eq!(
         tree.status(&worker.thread).await,
         StatusKind::Running,
-        "its turn continues"
+        "the turn continues"
     );
 
     runner.complete(&worker, "all of it").await;
     assert_eq!(
         tree.thread(&worker.thread).await.status.unwrap().message,
         "all of it",
-        "the turn counts"
+        "the turn is recorded as completed"
     );
     runner.stop(&worker).await;
     assert_eq!(tree.status(&worker.thread).await, StatusKind::Shutdown);
@@ -114,7 +114,7 @@ async fn close_policy_overrides_policy_of_spawn() {
             ..CloseSessionRequest::default()
         };
         accepted("the answer to a close", tree.client().close_session(request)).await;
-        // In the order of the requests: the newest first.
+        // The requests for the newest threads come first.
         for (own, worker) in workers.iter().rev() {
             let order = runner.shutdown().await;
             assert_eq!(order.thread_id, worker.thread);

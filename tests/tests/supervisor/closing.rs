@@ -1,4 +1,5 @@
-//! Closing: one fence, then leaf first. A program may stop by itself before it is killed.
+//! Closing: one fence for the subtree, then each thread after its children. A program may stop by itself before it is
+//! killed.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use crate::attached;
 /// Number of concurrent spawns.
 const AT_ONCE: usize = 8;
 
-/// How a thread was closed: whether it was forced.
+/// Returns whether a thread was closed by force.
 fn forced(events: &[Event], thread: &str) -> bool {
     let event = events
         .iter()
@@ -29,7 +30,7 @@ fn forced(events: &[Event], thread: &str) -> bool {
             Some(Kind::ThreadClosed(closed)) if event.thread_id == thread => Some(closed),
             _ => None,
         })
-        .expect("it was closed");
+        .expect("the thread is closed");
     event.forced
 }
 
@@ -68,7 +69,11 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
 
     let answer = tree.begin_close(&family.first).await;
     assert_eq!(answer.status_before.unwrap().kind(), StatusKind::Running);
-    assert_eq!(kind(&answer.thread.unwrap()), StatusKind::Running, "fenced, not down");
+    assert_eq!(
+        kind(&answer.thread.unwrap()),
+        StatusKind::Running,
+        "the thread is fenced and still running"
+    );
     for thread in [&family.first, &family.left] {
         assert!(has(&tree.thread(thread).await, ConditionKind::Closing), "{thread}");
     }
@@ -82,7 +87,7 @@ async fn cascade_stops_leaves_first_and_starts_nothing() {
     let asked = [runner.shutdown().await.thread_id, runner.shutdown().await.thread_id];
     assert_eq!(asked, [right.thread.as_str(), left.thread.as_str()]);
     runner.stop(&left).await;
-    assert_eq!(runner.unread_shutdowns(), 0, "one child is still up");
+    assert_eq!(runner.unread_shutdowns(), 0, "one child is still running");
     runner.stop(&right).await;
     assert_eq!(runner.shutdown().await.thread_id, first.thread);
     runner.stop(&first).await;
@@ -120,7 +125,7 @@ async fn silent_runner_is_closed_at_the_deadline() {
     let log = tree.log().await;
     assert_eq!(closed(&log), [&child, &parent]);
     assert!(forced(&log, &child) && forced(&log, &parent));
-    // The child used all of the time. The parent's program still has to end.
+    // The child used the whole time. The parent's program must still end.
     loop {
         let shutdown = runner.shutdown().await;
         if shutdown.thread_id == parent {
@@ -140,7 +145,7 @@ async fn close_without_deadline_still_sends_stop() {
     assert_eq!(runner.shutdown().await.thread_id, worker);
 }
 
-/// An agent that reports all the time delays no close, not even its own.
+/// An agent that reports all the time does not delay any close, not even its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steady_traffic_delays_no_deadline() {
     let (_pair, tree, mut runner) = attached().await;
@@ -168,7 +173,7 @@ async fn steady_traffic_delays_no_deadline() {
         let place = names(&log).iter().position(|other| other == name).unwrap();
         log[place].time.unwrap().seconds
     };
-    // Traffic pauses by chance too, now and then.
+    // If traffic delayed the deadline, the close would still happen when the traffic pauses by chance, but later.
     assert!(at("ThreadClosed") - at("CloseRequested") <= 5, "{log:?}");
 }
 
@@ -195,7 +200,7 @@ async fn cascade_continues_after_restart() {
         asked.insert(runner.shutdown().await.thread_id);
     }
     let leaves = [running.thread.clone(), settled.thread.clone()];
-    assert_eq!(asked, BTreeSet::from(leaves), "the settled one too");
+    assert_eq!(asked, BTreeSet::from(leaves), "the settled thread is stopped too");
     runner.stop(&running).await;
     runner.stop(&settled).await;
     while runner.shutdown().await.thread_id != parent.thread {}
@@ -227,7 +232,7 @@ async fn spawns_during_a_close_are_closed_or_rejected() {
     let log = tree.log().await;
     let closed = closed(&log);
     let (last, before) = closed.split_last().unwrap();
-    assert_eq!(*last, parent, "leaf first");
+    assert_eq!(*last, parent, "children are closed first");
     assert_eq!(
         before.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>(),
         children

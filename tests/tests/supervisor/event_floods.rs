@@ -1,4 +1,4 @@
-//! A thread that floods its session with events: it is limited, and the evidence against it outlives compaction.
+//! A thread that floods its session with events: the thread is limited, and its security events outlive compaction.
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +15,8 @@ use troupe_tests::{client::Supervisor, events::names, pair::Pair, refusal::refus
 
 use crate::soon_compacted;
 
-/// At one event a second, a thread has 50 events at once. The time that a test takes may add some.
+/// Number of events that a thread may cause at once if it may cause one event per second. The duration of a test adds
+/// up to [`SLACK`] events.
 const BURST: usize = 50;
 const SLACK: usize = 30;
 
@@ -34,7 +35,7 @@ async fn note(client: &Supervisor, thread: &str, text: String) -> Result<(), Sta
         .map(drop)
 }
 
-/// Sets notes until that is refused. Answers how many were set, and the refusal.
+/// Sets notes until one is rejected. Returns the number of notes that were set, and the error.
 async fn flood(client: &Supervisor, thread: &str) -> (usize, Status) {
     for number in 0..10_000 {
         if let Err(status) = note(client, thread, format!("note {number}")).await {
@@ -60,9 +61,13 @@ async fn flooding_thread_is_limited_and_can_still_close() {
         retry_after(&status).is_some_and(|wait| wait <= Duration::from_secs(1)),
         "{status:?}"
     );
-    assert_eq!(tree.head().await, before + set as u64, "a refusal is recorded nowhere");
+    assert_eq!(
+        tree.head().await,
+        before + set as u64,
+        "a rejected call is not recorded"
+    );
 
-    // A note that is equal costs nothing.
+    // Setting an equal note causes no event.
     let present = tree.thread(&tree.root).await.thread_note;
     note(&root, &tree.root, present).await.unwrap();
     // Another thread and the operator are not limited by this one.
@@ -101,7 +106,7 @@ async fn failed_spawns_are_limited() {
     assert_eq!(tree.head().await, before + failed as u64);
 }
 
-/// A thread must not hide what it was refused behind a flood of other events.
+/// A thread must not be able to hide a denial behind a flood of other events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denial_of_flooding_thread_is_recorded() {
     let pair = slow_pair().await;
@@ -114,9 +119,9 @@ async fn denial_of_flooding_thread_is_recorded() {
     watch.until_kind("ToolDenied").await;
 }
 
-/// A session with a denial and a closing, of which everything is compacted. Answers the events that are left, from the data
-/// directory.
-async fn left_after_compaction(keep: Duration) -> Vec<Event> {
+/// Creates a session with a denial and a closed thread, and compacts its whole log. Returns the remaining events from
+/// the data directory.
+async fn events_after_compaction(keep: Duration) -> Vec<Event> {
     let mut pair = Pair::alone(move |config| {
         config.upkeep = UpkeepLimits {
             keep_security_events: keep,
@@ -132,7 +137,7 @@ async fn left_after_compaction(keep: Duration) -> Vec<Event> {
     watch.until_kind("ToolDenied").await;
     tree.close(&worker.id).await;
     watch.until_kind("ThreadClosed").await;
-    // Twice: what the first compaction keeps, the next one keeps too.
+    // Two compactions: the second one must keep the events that the first one kept.
     for _ in 0..2 {
         tree.compact_beyond(tree.head().await).await;
     }
@@ -154,7 +159,7 @@ async fn left_after_compaction(keep: Duration) -> Vec<Event> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn security_events_outlive_compaction() {
-    let left = left_after_compaction(Duration::from_secs(24 * 60 * 60)).await;
+    let left = events_after_compaction(Duration::from_secs(24 * 60 * 60)).await;
     assert_eq!(left[0].sequence, 1);
     let kinds = names(
         left.iter()
@@ -175,7 +180,7 @@ async fn security_events_outlive_compaction() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_security_events_are_compacted() {
-    let left = left_after_compaction(Duration::ZERO).await;
+    let left = events_after_compaction(Duration::ZERO).await;
     assert!(
         left.iter().all(|event| matches!(event.kind, Some(Kind::NoteSet(_)))),
         "{:?}",

@@ -1,5 +1,5 @@
-//! Edges and handoffs for clients and agents: which handoffs an edge permits and which not, and which of them are
-//! announced.
+//! Edges and handoffs for clients and agents: the handoffs that an edge permits, the rejected handoffs, and the tools
+//! that a thread is offered.
 
 use std::fs;
 
@@ -27,14 +27,14 @@ const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
 const NO_EDGE: &str = "send_handoff requires an edge between";
 
 /// A session with two workers, one with an alias.
-struct TestCluster {
+struct TestSession {
     pair: Pair,
     tree: Tree,
     scout: Spawned,
     other: Spawned,
 }
 
-impl TestCluster {
+impl TestSession {
     async fn start() -> Self {
         let pair = Pair::start().await;
         let tree = pair.tree().await;
@@ -50,7 +50,7 @@ impl TestCluster {
         }
     }
 
-    /// An edge that both can talk along.
+    /// Returns the request of an edge in both directions.
     fn edge(&self) -> CreateEdgeRequest {
         CreateEdgeRequest {
             session_id: self.tree.session.clone(),
@@ -60,7 +60,7 @@ impl TestCluster {
         }
     }
 
-    /// A handoff of the scout to the other.
+    /// Returns the request of a handoff from the scout to the other worker.
     fn handoff(&self) -> SendHandoffRequest {
         SendHandoffRequest {
             from_thread_id: self.scout.id.clone(),
@@ -95,7 +95,7 @@ async fn list(mut client: Supervisor, request: ListEdgesRequest) -> (Vec<Edge>, 
     (answer.edges, answer.next_page_token)
 }
 
-/// Whether a thread is offered `spawn_agent` and `spawn_node`.
+/// Returns whether a thread is offered `spawn_agent` and `spawn_node`.
 async fn offered(tree: &Tree, thread: &str) -> (bool, bool) {
     let tools = tree.tools(thread).await;
     let has = |tool: &str| tools.iter().any(|described| described.name == tool);
@@ -103,19 +103,19 @@ async fn offered(tree: &Tree, thread: &str) -> (bool, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handoff_along_an_edge_is_in_the_next_turn() {
-    let cluster = TestCluster::start().await;
-    let TestCluster {
+async fn handoff_along_edge_is_in_next_turn() {
+    let test = TestSession::start().await;
+    let TestSession {
         pair,
         tree,
         scout,
         other,
-    } = &cluster;
+    } = &test;
     let mut runner = Runner::attach(pair, "r").await;
     let attempt = runner.run(&other.id).await;
     runner.complete(&attempt, "done").await;
 
-    // As the scout itself sends it: its token says from whom.
+    // The scout sends this handoff itself. Its token determines the sender.
     let whole = "line after line\n".repeat(100);
     let request = SendHandoffRequest {
         from_thread_id: String::new(),
@@ -128,12 +128,12 @@ async fn handoff_along_an_edge_is_in_the_next_turn() {
         ok: Some(true),
         expectation: ResponseExpectation::Required.into(),
         context_ref: String::from("ticket 7"),
-        ..cluster.handoff()
+        ..test.handoff()
     };
     let own = pair.with_token(&scout.token);
     illegal_transition(send(own.clone(), request.clone()).await, NO_EDGE);
 
-    let edge = connect(pair.operator(), cluster.edge()).await.unwrap();
+    let edge = connect(pair.operator(), test.edge()).await.unwrap();
     assert_eq!((&edge.from_thread_id, &edge.to_thread_id), (&scout.id, &other.id));
     let sent = send(own.clone(), request.clone()).await.unwrap();
     assert_eq!((&sent.from_thread_id, &sent.to_thread_id), (&scout.id, &other.id));
@@ -160,22 +160,22 @@ async fn handoff_along_an_edge_is_in_the_next_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn receiver_without_edge_is_like_unknown_thread() {
-    let cluster = TestCluster::start().await;
-    let TestCluster { pair, other, .. } = &cluster;
+    let test = TestSession::start().await;
+    let TestSession { pair, other, .. } = &test;
     let stranger = pair.tree().await.spawn("worker").await;
-    let head = cluster.tree.head().await;
+    let head = test.tree.head().await;
     let mut told = Vec::new();
-    for receiver in ["SCOUT", "wolf", UNKNOWN, &cluster.scout.id, &stranger.id] {
+    for receiver in ["SCOUT", "wolf", UNKNOWN, &test.scout.id, &stranger.id] {
         let request = SendHandoffRequest {
             from_thread_id: String::new(),
             to_thread_id: receiver.to_owned(),
-            ..cluster.handoff()
+            ..test.handoff()
         };
         let status = illegal_transition(send(pair.with_token(&other.token), request).await, NO_EDGE);
         told.push((status.message().to_owned(), status.details().to_vec()));
     }
     assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
-    assert_eq!(cluster.tree.head().await, head);
+    assert_eq!(test.tree.head().await, head);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,55 +211,55 @@ async fn spawn_node_is_offered_only_to_permitted_nodes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retried_graph_calls_return_the_first_response() {
-    let mut cluster = TestCluster::start().await;
+    let mut test = TestSession::start().await;
     let edge = CreateEdgeRequest {
         request_id: String::from("edge"),
         label: String::from("findings"),
-        ..cluster.edge()
+        ..test.edge()
     };
     let handoff = SendHandoffRequest {
         request_id: String::from("handoff"),
-        ..cluster.handoff()
+        ..test.handoff()
     };
-    let head = cluster.tree.head().await;
-    let made = connect(cluster.pair.operator(), edge.clone()).await.unwrap();
+    let head = test.tree.head().await;
+    let made = connect(test.pair.operator(), edge.clone()).await.unwrap();
     assert_eq!(made.label, "findings");
     let backwards = CreateEdgeRequest {
-        from_thread_id: cluster.other.id.clone(),
-        to_thread_id: cluster.scout.id.clone(),
+        from_thread_id: test.other.id.clone(),
+        to_thread_id: test.scout.id.clone(),
         ..CreateEdgeRequest::default()
     };
     assert_eq!(
-        connect(cluster.pair.operator(), backwards).await.unwrap(),
+        connect(test.pair.operator(), backwards).await.unwrap(),
         made,
         "an equal edge"
     );
-    let sent = send(cluster.pair.operator(), handoff.clone()).await.unwrap();
+    let sent = send(test.pair.operator(), handoff.clone()).await.unwrap();
     let deletion = DeleteEdgeRequest {
         request_id: String::from("deletion"),
-        session_id: cluster.tree.session.clone(),
+        session_id: test.tree.session.clone(),
         edge_id: made.edge_id.clone(),
     };
-    disconnect(cluster.pair.operator(), deletion.clone()).await.unwrap();
+    disconnect(test.pair.operator(), deletion.clone()).await.unwrap();
     for restarts in [false, true] {
         if restarts {
-            cluster.pair.restart().await;
+            test.pair.restart().await;
         }
-        assert_eq!(connect(cluster.pair.operator(), edge.clone()).await.unwrap(), made);
-        assert_eq!(send(cluster.pair.operator(), handoff.clone()).await.unwrap(), sent);
-        disconnect(cluster.pair.operator(), deletion.clone()).await.unwrap();
-        assert_eq!(cluster.tree.by(cluster.pair.operator()).head().await, head + 3);
+        assert_eq!(connect(test.pair.operator(), edge.clone()).await.unwrap(), made);
+        assert_eq!(send(test.pair.operator(), handoff.clone()).await.unwrap(), sent);
+        disconnect(test.pair.operator(), deletion.clone()).await.unwrap();
+        assert_eq!(test.tree.by(test.pair.operator()).head().await, head + 3);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edge_pages_are_stable_while_edges_are_deleted() {
-    let TestCluster {
+    let TestSession {
         pair,
         tree,
         scout,
         other,
-    } = TestCluster::start().await;
+    } = TestSession::start().await;
     let request = ListEdgesRequest {
         session_id: tree.session.clone(),
         page_size: 1,
@@ -274,15 +274,15 @@ async fn edge_pages_are_stable_while_edges_are_deleted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn edge_pages_contain_only_visible_edges() {
-    let cluster = TestCluster::start().await;
-    let TestCluster {
+    let test = TestSession::start().await;
+    let TestSession {
         pair,
         tree,
         scout,
         other,
-    } = &cluster;
+    } = &test;
     let helper = tree.spawn_under(&scout.id, "worker").await;
-    let made = connect(pair.operator(), cluster.edge()).await.unwrap();
+    let made = connect(pair.operator(), test.edge()).await.unwrap();
 
     let mut found = Vec::new();
     let mut request = ListEdgesRequest {
@@ -325,10 +325,10 @@ async fn edge_pages_contain_only_visible_edges() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_largest_handoff_fits_into_a_record() {
-    let cluster = TestCluster::start().await;
-    connect(cluster.pair.operator(), cluster.edge()).await.unwrap();
-    // Of two bytes each, with previews of the longest characters.
+async fn largest_handoff_fits_into_record() {
+    let test = TestSession::start().await;
+    connect(test.pair.operator(), test.edge()).await.unwrap();
+    // Characters of two bytes each, and previews with characters of four bytes.
     let reference = ArtifactRef {
         r#type: "é".repeat(32),
         r#ref: "é".repeat(32),
@@ -340,16 +340,16 @@ async fn the_largest_handoff_fits_into_a_record() {
         ok: Some(false),
         ok_reason: "x".repeat(256),
         expectation: ResponseExpectation::Required.into(),
-        reply_to_thread_id: cluster.tree.root.clone(),
+        reply_to_thread_id: test.tree.root.clone(),
         context_ref: "x".repeat(1_024),
-        ..cluster.handoff()
+        ..test.handoff()
     };
-    let sent = send(cluster.pair.operator(), request).await.unwrap();
+    let sent = send(test.pair.operator(), request).await.unwrap();
     assert_eq!(sent.artifacts.len(), 64);
     assert_eq!(sent.message.unwrap().size, 1_048_576);
 }
 
-/// The tools of a thread's policy that every layer denies or allows, by the layers' deny lists.
+/// Returns the tools in the deny lists of all layers of a thread's policy.
 fn denied(thread: &Thread) -> Vec<String> {
     let policy = thread.tool_policy.clone().unwrap_or_default();
     let mut denied: Vec<String> = policy.layers.into_iter().flat_map(|layer| layer.deny_list).collect();
@@ -383,7 +383,7 @@ async fn graph_thread_has_the_tools_of_its_capabilities() {
         ..tree.request("")
     };
     let spawn = async |request| tree.try_spawn(request).await.unwrap();
-    // The orchestrator's own restriction is not that of its nodes.
+    // The orchestrator's own restriction does not apply to its nodes.
     let implementer = spawn(node("implementer", &[])).await;
     assert_eq!(denied(&implementer.thread.unwrap()), Vec::<String>::new());
     assert_eq!(implementer.warnings, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Groups: their items become threads, and one outcome reaches the parent.
+//! Groups: their items become threads, and the parent receives one outcome.
 
 use tonic::{Code, Status};
 use troupe_proto::{
@@ -99,7 +99,7 @@ async fn open_threads(tree: &Tree) -> usize {
         .count()
 }
 
-/// The message of the item that a start is for.
+/// Returns the message of the item that was started.
 fn message(start: &StartThread) -> String {
     let blocks = &start.turn.as_ref().unwrap().blocks;
     let task = blocks.iter().map(|block| block.text.as_str()).collect::<String>();
@@ -107,7 +107,7 @@ fn message(start: &StartThread) -> String {
     line.unwrap_or_default().trim_start_matches("- ").to_owned()
 }
 
-/// Runs the turns of this many attempts, each with the outcome that `outcome` gives its message.
+/// Runs the turns of `attempts` attempts. `outcome` returns the outcome of a turn for the message of its item.
 async fn work(runner: &mut Runner, attempts: usize, outcome: impl Fn(&str) -> (TurnOutcome, String)) {
     for _ in 0..attempts {
         let start = runner.start().await;
@@ -119,7 +119,7 @@ async fn work(runner: &mut Runner, attempts: usize, outcome: impl Fn(&str) -> (T
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_item_runs_once_and_the_parent_is_told_once() {
+async fn every_item_runs_once_and_parent_is_notified_once() {
     let (pair, tree, mut runner) = attached().await;
     let mut request = of(&tree, 7);
     request.template.as_mut().unwrap().result_schema = SCHEMA.to_owned();
@@ -147,7 +147,8 @@ async fn every_item_runs_once_and_the_parent_is_told_once() {
             .all(|item| item.result.clone().unwrap().document_json.is_empty())
     );
 
-    // One letter, with the table as an artifact, and never more items at a time than allowed.
+    // The parent receives one letter, with the table as an artifact. There were never more concurrent items than
+    // allowed.
     let request = ListMailboxRequest {
         session_id: tree.session.clone(),
         ..ListMailboxRequest::default()
@@ -210,12 +211,19 @@ async fn open_group_has_an_estimate_of_its_usage() {
         (estimate.input_tokens, estimate.output_tokens, estimate.turns),
         (400, 28, 4)
     );
-    assert_eq!(estimate.unpriced_tokens, 428, "a cost that is unknown stays unknown");
+    assert_eq!(
+        estimate.unpriced_tokens, 428,
+        "tokens without a price are counted separately"
+    );
     let snapshot = tree.watch().await.whole_snapshot().await;
     assert_eq!(snapshot.groups, [group(&tree, &id, false).await]);
     let root = &snapshot.threads[0];
     let (own, all) = (root.usage.unwrap(), root.subtree_usage.unwrap());
-    assert_eq!((own.input_tokens, all.input_tokens), (0, 100), "closed threads count");
+    assert_eq!(
+        (own.input_tokens, all.input_tokens),
+        (0, 100),
+        "closed threads are included"
+    );
     runner.begin(&second).await;
     runner.complete(&second, "done").await;
     runner.stop_as_asked(&second).await;
@@ -350,7 +358,7 @@ async fn thread_needs_an_operator_for_a_large_group() {
     let ended = self::group(&tree, &id, true).await;
     assert_eq!((ended.state(), ended.cancelled), (G::Cancelled, 51));
 
-    // Its own groups are visible to it, others are not.
+    // A thread sees its own groups, but not those of other threads.
     let unnamed = CreateGroupRequest {
         name: String::new(),
         ..of(&tree, 1)

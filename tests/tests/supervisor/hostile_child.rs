@@ -1,9 +1,9 @@
-//! A hostile child: a program that has a thread's token calls every method on every object that is not its own, asks
-//! for more than it was given, and presents invalid tokens. Each call is rejected with the right code, and the error
-//! for an existing object is identical to that for a missing one.
+//! A hostile child: a program with a thread's token calls every method on objects outside its subtree, requests more
+//! permissions than it has, and presents invalid tokens. Each call is rejected with the right code, and the error for
+//! an existing object is identical to the error for a missing object.
 //!
-//! [`table`] lists the calls and their expected errors. A method of the API that is missing in it fails a test.
-//! `artifacts.rs` and `graph.rs` have such a test for contents and the receivers of handoffs.
+//! [`table`] lists the calls and their expected errors. A test fails if a method of the API is missing in the table.
+//! `artifacts.rs` and `graph.rs` contain similar tests for contents and for the receivers of handoffs.
 
 mod table;
 
@@ -36,14 +36,14 @@ use troupe_tests::{
     within,
 };
 
-use crate::approvals::{led, node};
+use crate::approvals::{node, pair_with_lead};
 
 use self::table::{NO_ACTING, NO_TOKEN, Rule, Target, by_itself, every_method, words};
 
 /// The alias of the sibling.
 const SIBLING: &str = "sister";
 
-/// A method of the API as clients name it.
+/// Returns a method's name in snake case, as in generated clients.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {
@@ -56,7 +56,7 @@ fn snake_case(name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_method_of_the_api_is_in_the_table() {
+async fn hostile_calls_cover_every_api_method() {
     let pair = Pair::start().await;
     let tree = pair.tree().await;
     let told = every_method(&pair, &tree.root_token, by_itself(UNKNOWN)).await;
@@ -73,7 +73,8 @@ async fn every_method_of_the_api_is_in_the_table() {
 
 // ---- objects of other threads ----
 
-/// The child and all threads around it. Each has every tool, so that no call is rejected for the lack of one.
+/// The child and all threads around it. Each thread has every tool, so that no call is rejected for a missing
+/// permission.
 struct Family {
     pair: Pair,
     tree: Tree,
@@ -135,12 +136,12 @@ impl Family {
         ]
     }
 
-    /// The newest events of both sessions.
+    /// Returns the sequences of the newest events of both sessions.
     async fn heads(&self) -> (u64, u64) {
         (self.tree.head().await, self.elsewhere.head().await)
     }
 
-    /// The session as the bearer of a token sees it.
+    /// Returns the session with a client that uses a thread's token.
     fn by(&self, thread: &Spawned) -> Tree {
         self.tree.by(self.pair.with_token(&thread.token))
     }
@@ -160,7 +161,7 @@ async fn target_outside_subtree_is_indistinguishable_from_unknown() {
             assert!(told.is(told.rule.refusal()), "on {whom}: {told:?}");
             let words = words(&told.answer.unwrap_err());
             let expected = first.entry(told.method).or_insert_with(|| words.clone());
-            assert_eq!(*expected, words, "{} says more of {whom}", told.method);
+            assert_eq!(*expected, words, "{} reveals more about {whom}", told.method);
         }
     }
     assert_eq!(family.heads().await, heads);
@@ -170,7 +171,7 @@ async fn target_outside_subtree_is_indistinguishable_from_unknown() {
     assert_eq!(
         visible,
         [&family.parent.id, &family.child.id, &family.sibling.id],
-        "a listing has the caller's subtree only"
+        "a listing contains only the caller's subtree"
     );
 }
 
@@ -313,7 +314,7 @@ async fn invalid_handoff_does_not_reveal_threads() {
     assert_eq!(family.heads().await, heads);
 }
 
-/// The error says that an alias is taken, since aliases are unique in a session. It does not name the other thread.
+/// The error says that an alias is taken, because aliases are unique in a session. It does not name the other thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn taken_alias_does_not_reveal_its_thread() {
     let family = Box::pin(Family::spawn()).await;
@@ -338,13 +339,13 @@ async fn child_token_is_returned_only_to_its_parent() {
     };
     let by_parent = family.by(&family.parent);
     let spawned = by_parent.spawn_with(request.clone()).await;
-    assert!(!spawned.token.is_empty(), "the parent is");
+    assert!(!spawned.token.is_empty(), "the parent receives it");
     for replayer in [&family.child, &family.sibling, &family.uncle] {
         let answer = family.by(replayer).try_spawn(request.clone()).await;
         outside_subtree(answer, NO_ACTING);
     }
 
-    // An ancestor of the parent may spawn and resume there, and it too cannot act as the child.
+    // An ancestor of the parent may spawn and resume there, but it cannot act as the child either.
     let by_root = family.tree.by(family.pair.with_token(&family.tree.root_token));
     let request = family.tree.request_under(&family.parent.id, "worker");
     assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");
@@ -352,14 +353,14 @@ async fn child_token_is_returned_only_to_its_parent() {
     assert_eq!(by_root.resume(&family.child.id).await.thread_token, "");
 }
 
-// ---- more than it was given ----
+// ---- more permissions than it has ----
 
-/// A role that may do little, and spawns nothing but workers.
+/// A role with few tools that may spawn only workers.
 const NARROW: &str = "---\ndescription: Reads.\nread_only: true\nallow_list:\n  - spawn_agent\n  - read_file\n\
                       spawn_list:\n  - worker\n---\nYou read.\n";
-/// A role that may see what there is to spawn, of which it may spawn workers.
+/// A role that may list roles and may spawn only workers.
 const PICKY: &str = "---\ndescription: Picks.\nspawn_list:\n  - worker\n---\nYou pick.\n";
-/// A role without a single tool.
+/// A role without any tool.
 const MUTE: &str = "---\ndescription: Does nothing.\ndeny_list:\n  - \"*\"\n---\nYou do nothing.\n";
 
 fn tokens(tokens: u64) -> Budget {
@@ -370,7 +371,7 @@ fn tokens(tokens: u64) -> Budget {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_needs_its_tool_even_on_itself() {
+async fn call_on_itself_needs_permission_for_its_tool() {
     let pair = Pair::start().await;
     pair.write_role("mute", MUTE);
     let mute = pair.tree().await.spawn("mute").await;
@@ -482,7 +483,7 @@ async fn spawn_never_exceeds_its_parents_permissions() {
     }
     assert_eq!(tree.threads().await.len(), 2, "the root and itself");
 
-    // A request for more permissions gives no more than the available ones.
+    // A request for more permissions than available has no effect.
     let everything = ToolCeiling {
         allow_list: vec![String::from("*")],
         ..ToolCeiling::default()
@@ -499,7 +500,7 @@ async fn spawn_never_exceeds_its_parents_permissions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_of_unapproved_spawn_is_rejected() {
-    let (pair, tree, lead) = led().await;
+    let (pair, tree, lead) = pair_with_lead().await;
     let by_lead = tree.by(pair.with_token(&lead.token));
     let waiting = by_lead.spawn_with(node(&tree, "planner")).await;
     assert_eq!(kind(&waiting.thread), StatusKind::AwaitingApproval);
@@ -511,10 +512,11 @@ async fn token_of_unapproved_spawn_is_rejected() {
     }
 }
 
-// ---- tokens that are not good ----
+// ---- invalid tokens ----
 
-/// A thread whose first attempt was given to another runner: its token is that of the first.
-async fn placed_anew(pair: &Pair, tree: &Tree) -> Spawned {
+/// Spawns a thread whose first attempt is rejected and whose second attempt starts at another runner. Its token belongs
+/// to the first attempt.
+async fn placed_twice(pair: &Pair, tree: &Tree) -> Spawned {
     let mut one = Runner::attach(pair, "one").await;
     let thread = tree.spawn("orchestrator").await;
     let first = Attempt::of(&one.start_of(&thread.id).await);
@@ -525,9 +527,9 @@ async fn placed_anew(pair: &Pair, tree: &Tree) -> Spawned {
     thread
 }
 
-/// A thread's token has no date. It ends with the thread, and with each attempt at it.
+/// A thread's token has no expiration time. It becomes invalid when the thread is closed and with each new attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_ends_with_its_attempt_for_every_method() {
+async fn thread_token_ends_with_its_attempt() {
     let pair = Pair::start().await;
     let tree = pair
         .tree_where(|session| session.restart_policy = RestartPolicy::OnLost.into())
@@ -541,8 +543,8 @@ async fn a_token_ends_with_its_attempt_for_every_method() {
     ended.end().await;
     deleted.end().await;
     deleted.delete().await;
-    // After everything is closed: this attaches runners, which no test step answers.
-    let placed = placed_anew(&pair, &tree).await;
+    // This comes after all closes, because it attaches runners that do not respond to further requests.
+    let placed = placed_twice(&pair, &tree).await;
 
     let elsewhere = pair.tree().await;
     for (whose, token, thread) in [
@@ -559,13 +561,13 @@ async fn a_token_ends_with_its_attempt_for_every_method() {
         for target in [by_itself(thread), by_itself(UNKNOWN), itself_elsewhere] {
             for told in every_method(&pair, token, target).await {
                 let expected = told.rule.refusal_or(NO_TOKEN);
-                assert!(told.is(expected), "of {whose} on {target:?}: {told:?}");
+                assert!(told.is(expected), "token of {whose} on {target:?}: {told:?}");
             }
         }
     }
 }
 
-/// Every token that differs from that one in a single bit of a single character.
+/// Returns all tokens that differ from this one in a single bit of a single character.
 fn with_a_flipped_bit(token: &str) -> Vec<String> {
     let flipped = |at: usize| {
         let mut bytes = token.to_owned().into_bytes();
@@ -583,10 +585,10 @@ async fn forged_token_is_rejected() {
     let [version, kid, payload, mac] = &parts(good)[..] else {
         panic!("a token has four parts: {good}")
     };
-    // The child's MAC over the claims of another thread's token.
+    // The child's MAC with the claims of another thread's token.
     let spliced = |other: &str| format!("{version}.{kid}.{}.{mac}", parts(other)[2]);
 
-    // The service's own key, which no thread has, over what the child's token says, for another purpose.
+    // A MAC over the claims of the child's token with the service's key, but for another purpose.
     let data = Path::new(&family.pair.project()).with_file_name("data");
     let keys = fs::read_to_string(data.join(KEYS_FILE)).unwrap();
     let mut keys = keys.lines().filter_map(|line| line.strip_prefix(&format!("{kid} ")));

@@ -1,4 +1,4 @@
-//! A request with an id happens once: at once from many sides, again later, and again after a restart.
+//! A request with an id has one effect, even if it is repeated concurrently, later, or after a restart.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use troupe_tests::{
 
 use crate::{started, working};
 
-/// How many make the same request at once.
+/// Number of concurrent callers with the same request.
 const AT_ONCE: usize = 8;
 
 fn id() -> String {
@@ -60,8 +60,8 @@ macro_rules! call {
     }};
 }
 
-/// Returns writes: the session and its new events, the method with its request, a field that another body changes, and
-/// what a retry repeats.
+/// Returns writes. Each line has the session, the number of new events, the method with its request, a field with a
+/// different value for the conflicting request, and the part of the response that a retry repeats.
 macro_rules! writes {
     ($($tree:ident $events:literal: $method:ident($request:ident, $base:expr) { $($field:ident: $value:expr),* },
         $other:ident: $changed:expr => $part:expr;)+) => {
@@ -78,7 +78,7 @@ macro_rules! writes {
     };
 }
 
-/// Returns one write of each method. The session that is closed has a root and a worker.
+/// Returns one write of each method. The closed session has a root and a worker.
 async fn writes<'t>(tree: &'t Tree, closing: &'t Tree) -> Vec<Write<'t>> {
     let other = || String::from("something else");
     let worker = async || tree.spawn("worker").await.id;
@@ -102,7 +102,7 @@ async fn writes<'t>(tree: &'t Tree, closing: &'t Tree) -> Vec<Write<'t>> {
             reason: other() => |answer| answer.status_before.unwrap().kind();
         tree 1: resume_agent(ResumeAgentRequest, Default::default()) { thread_id: closed },
             on_limit: OnLimit::Queue.into() => |answer| (answer.thread.unwrap().generation, answer.thread_token);
-        // The fence, two threads, the session.
+        // The events are the fence, two closed threads and the closed session.
         closing 4: close_session(CloseSessionRequest, Default::default())
             { session_id: closing.session.clone(), wait: true }, wait: false
             => |answer| answer.session.unwrap().closed;
@@ -110,7 +110,7 @@ async fn writes<'t>(tree: &'t Tree, closing: &'t Tree) -> Vec<Write<'t>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_with_an_id_happens_once() {
+async fn request_with_id_has_one_effect() {
     let mut pair = Pair::start().await;
     let (tree, closing) = (pair.tree().await, pair.tree().await);
     closing.spawn("worker").await;
@@ -164,7 +164,7 @@ async fn late_retry_does_not_undo_later_changes() {
         ..tree.request("worker")
     };
     let worker = tree.try_spawn(spawn.clone()).await.unwrap().thread.unwrap().thread_id;
-    // Asking for the token is no other request.
+    // A request that also asks for the token counts as the same request.
     let with_token = SpawnAgentRequest {
         return_token: true,
         ..spawn
@@ -232,7 +232,7 @@ async fn close_returns_last_status_also_after_close() {
         let answer = tree.client().close_agent(close.clone()).await.unwrap();
         let before = answer.into_inner().status_before.unwrap();
         assert_eq!((before.kind(), &*before.message), (StatusKind::Completed, "it works"));
-        assert_eq!(tree.status(&worker).await, status, "when that was answered");
+        assert_eq!(tree.status(&worker).await, status, "the status is still the same");
         if status == StatusKind::Completed {
             runner.stop_as_asked(&attempt).await;
         }
@@ -240,7 +240,7 @@ async fn close_returns_last_status_also_after_close() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_id_is_its_callers_and_its_methods_own() {
+async fn request_ids_are_scoped_to_caller_and_method() {
     let (pair, tree) = started().await;
     let request = SpawnAgentRequest {
         request_id: id(),

@@ -1,4 +1,4 @@
-//! Input in pieces: each kind of piece reaches the runner as it came, and the prompt shows it.
+//! Input items: each kind of item reaches the runner unchanged, and the prompt contains it.
 
 use troupe_proto::{
     common::v1::{BlockKind, PromptBlock},
@@ -15,7 +15,7 @@ use troupe_tests::{
 
 use crate::{attached, working};
 
-/// How the task shows [`pieces`]. The texts are the originals'.
+/// The task block of a prompt with [`pieces`].
 const SHOWN: &str = "- look at this\n  and at that\n  [local_image:/tmp/a b.png]\n  \
                      [skill:$lint](/skills/lint/SKILL.md)\n  [mention:$main.rs](src/main.rs)";
 
@@ -30,7 +30,7 @@ fn path(name: &str, path: &str) -> NamedPath {
     }
 }
 
-/// One of each kind.
+/// Returns one item of each kind.
 fn pieces() -> Vec<InputItem> {
     vec![
         piece(Item::Text(String::from("look at this\nand at that"))),
@@ -61,7 +61,7 @@ async fn send(tree: &Tree, thread: &str, items: Vec<InputItem>) -> StatusKind {
     kind(&tree.try_send(request).await.unwrap())
 }
 
-/// The task of a turn as it is kept.
+/// Returns the stored task of a turn.
 async fn kept_task(tree: &Tree, thread: &str, turn: u32) -> String {
     let request = GetPromptRequest {
         thread_id: thread.to_owned(),
@@ -73,7 +73,7 @@ async fn kept_task(tree: &Tree, thread: &str, turn: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
+async fn spawn_items_reach_runner_unchanged() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree
         .spawn_where("worker", |spawn| {
@@ -109,7 +109,7 @@ async fn the_pieces_of_a_spawn_reach_its_runner_as_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
+async fn sent_items_arrive_in_order_with_next_turn() {
     let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     runner.complete(&attempt, "done").await;
     assert_eq!(send(&tree, &worker, pieces()).await, StatusKind::PendingInit);
@@ -118,7 +118,7 @@ async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
     assert!(task(&turn.blocks).contains(SHOWN), "{}", task(&turn.blocks));
     assert_eq!(kept_task(&tree, &worker, 2).await, task(&turn.blocks));
 
-    // While a turn runs: the item runs after it, together with other waiting input.
+    // The item is sent during a turn. It is part of the next turn, together with other pending input.
     let image = vec![piece(Item::LocalImage(String::from("/tmp/c.png")))];
     assert_eq!(send(&tree, &worker, image.clone()).await, StatusKind::Running);
     tree.send(&worker, "and this").await;
@@ -131,7 +131,7 @@ async fn pieces_that_are_sent_come_with_the_next_turn_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pieces_of_a_root_reach_its_runner() {
+async fn root_items_reach_runner() {
     let pair = Pair::start().await;
     let mut runner = Runner::attach(&pair, "r").await;
     let tree = pair

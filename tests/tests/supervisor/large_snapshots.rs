@@ -1,4 +1,4 @@
-//! Snapshots of large trees: in parts of at most 256 threads and 512 KiB, which are together the whole tree once.
+//! Snapshots of large trees: parts of at most 256 threads and 512 KiB, which together contain each thread once.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,22 @@ use troupe_tests::{
     watch::Watch,
 };
 
-/// The most threads of a part.
+/// Maximum number of threads in a part.
 const PART_THREADS: usize = 256;
-/// The most bytes of a part.
+/// Maximum size of a part, in bytes.
 const PART_BYTES: usize = 512 * 1024;
-/// Threads whose policies are so long that fewer than 256 of them make a part.
+/// Number of threads with long policies. Fewer than 256 of them fit into a part.
 const WORDY: usize = 120;
-/// Patterns of each of their spawns, and the bytes of one: as much as a record has room for, twice.
+/// Number of patterns in each spawn. A record contains them twice.
 const PATTERNS: usize = 40;
+/// Size of a pattern, in bytes.
 const PATTERN_BYTES: usize = 100;
 
 async fn pair() -> Pair {
     Pair::with(|config| config.limits = Limits::CEILING).await
 }
 
-/// The parts of the snapshot that a watch begins with, as of one sequence.
+/// Returns the sequence and the parts of the snapshot at the beginning of a watch.
 async fn parts(watch: &mut Watch) -> (u64, Vec<Snapshot>) {
     let mut parts: Vec<Snapshot> = Vec::new();
     let mut sequence = None;
@@ -35,7 +36,7 @@ async fn parts(watch: &mut Watch) -> (u64, Vec<Snapshot>) {
         let response = watch.next().await.unwrap().expect("the stream continues");
         assert_eq!(*sequence.get_or_insert(response.sequence), response.sequence);
         let Some(Message::Snapshot(part)) = response.message else {
-            panic!("a part of the snapshot comes first, not {response:?}")
+            panic!("expected a part of the snapshot, not {response:?}")
         };
         let is_last = part.last;
         parts.push(part);
@@ -45,7 +46,7 @@ async fn parts(watch: &mut Watch) -> (u64, Vec<Snapshot>) {
     }
 }
 
-/// Checks the parts of one snapshot, and answers its threads.
+/// Checks the parts of one snapshot and returns its threads.
 fn joined(parts: Vec<Snapshot>, tree: &Tree) -> Vec<Thread> {
     let session = parts[0].session.clone().unwrap();
     assert_eq!(session.session_id, tree.session);
@@ -61,13 +62,13 @@ fn joined(parts: Vec<Snapshot>, tree: &Tree) -> Vec<Thread> {
     for thread in &threads {
         let parent = thread.parent_thread_id.as_str();
         assert!(parent.is_empty() || seen.contains(parent), "a parent comes first");
-        assert!(seen.insert(thread.thread_id.as_str()), "each comes once");
+        assert!(seen.insert(thread.thread_id.as_str()), "each thread comes once");
     }
     threads
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_threads_come_in_four_parts() {
+async fn snapshot_of_thousand_threads_has_four_parts() {
     let pair = pair().await;
     let tree = pair.tree().await;
     tree.grow(3).await;
@@ -75,7 +76,7 @@ async fn a_thousand_threads_come_in_four_parts() {
     assert_eq!(all.len(), 1_000);
     let head = tree.head().await;
 
-    // Of the session, of the root's subtree, and for a client with a small receive window.
+    // Snapshots of the session, of the root's subtree, and for a client with a small flow control window.
     let subtree = WatchThreadsRequest {
         thread_id: tree.root.clone(),
         ..WatchThreadsRequest::default()
@@ -90,7 +91,7 @@ async fn a_thousand_threads_come_in_four_parts() {
         assert_eq!(sequence, head);
         let sizes: Vec<usize> = parts.iter().map(|part| part.threads.len()).collect();
         assert_eq!(sizes, [256, 256, 256, 232]);
-        assert!(joined(parts, &tree) == all, "as ListActiveAgents answers them");
+        assert!(joined(parts, &tree) == all, "equal to the response of ListActiveAgents");
     }
 
     let mut watch = tree.watch().await;
@@ -102,7 +103,7 @@ async fn a_thousand_threads_come_in_four_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn threads_that_say_much_come_in_more_parts() {
+async fn snapshot_parts_are_limited_in_bytes() {
     let pair = pair().await;
     let tree = pair.tree().await;
     let mut wordy = Vec::new();
@@ -119,7 +120,7 @@ async fn threads_that_say_much_come_in_more_parts() {
             .id,
         );
     }
-    // One of the first part and one of the last.
+    // A thread of the first part and a thread of the last part.
     for closed in [&wordy[3], &wordy[WORDY - 3]] {
         tree.close(closed).await;
     }
@@ -131,12 +132,15 @@ async fn threads_that_say_much_come_in_more_parts() {
     for (include_closed, expected) in [(false, open), (true, all)] {
         let mut watch = tree.watch_where(|watch| watch.include_closed = include_closed).await;
         let (_, parts) = parts(&mut watch).await;
-        assert!(parts.len() > 1, "one part");
-        // No part is cut shorter than it must be: the first thread of the next one had no room.
+        assert!(parts.len() > 1, "the snapshot has only one part");
+        // Each part is as full as possible: the first thread of the next part did not fit.
         for neighbours in parts.windows(2) {
             let framed = neighbours[1].threads[0].encode_length_delimited_to_vec().len() + 1;
             assert!(neighbours[0].encoded_len() + framed > PART_BYTES);
         }
-        assert!(joined(parts, &tree) == expected, "as ListActiveAgents answers them");
+        assert!(
+            joined(parts, &tree) == expected,
+            "equal to the response of ListActiveAgents"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Runner obligations over time: leases and the effects of their expiry, places, draining, and silence.
+//! Runner obligations over time: leases and the effects of their expiry, capacity, draining, and silence.
 
 use std::{collections::BTreeMap, slice, time::Duration};
 
@@ -23,14 +23,14 @@ use troupe_tests::{
 
 use crate::{attached, running, started, working};
 
-/// A lease whose half leaves a busy machine the time to come back.
+/// A lease that is long enough for a runner on a busy machine to attach again within half of it.
 const LEASE: Duration = Duration::from_secs(8);
 
 async fn with_lease() -> Pair {
     Pair::with(|config| config.lease = LEASE).await
 }
 
-/// The hello of a runner that returns with an attempt after so many reports.
+/// Returns the hello of a runner that attaches again with an attempt and its number of reports.
 fn returning(attempt: &Attempt, report_sequence: u64) -> RunnerHello {
     let held = HeldThread {
         thread_id: attempt.thread.clone(),
@@ -44,8 +44,8 @@ fn returning(attempt: &Attempt, report_sequence: u64) -> RunnerHello {
     }
 }
 
-/// Waits until a condition of a thread has changed to this, and answers why.
-async fn changes(watch: &mut Watch, thread: &str, condition: ConditionKind, active: bool) -> String {
+/// Waits until a condition of a thread has changed to `active` and returns the reason.
+async fn wait_for_change(watch: &mut Watch, thread: &str, condition: ConditionKind, active: bool) -> String {
     let is_it = |event: &Event| match &event.kind {
         Some(Kind::ConditionChanged(changed)) => {
             event.thread_id == thread && changed.kind() == condition && changed.active == active
@@ -55,7 +55,7 @@ async fn changes(watch: &mut Watch, thread: &str, condition: ConditionKind, acti
     let events = watch.until(is_it).await;
     match events.last().and_then(|event| event.kind.clone()) {
         Some(Kind::ConditionChanged(changed)) => changed.reason,
-        other => panic!("{other:?} is no condition"),
+        other => panic!("{other:?} is not a change of a condition"),
     }
 }
 
@@ -74,22 +74,22 @@ async fn half_a_lease_without_runner_sets_unreachable() {
     let mut watch = tree.watch_after(0).await;
     drop(runner);
 
-    let reason = changes(&mut watch, &worker, ConditionKind::Unreachable, true).await;
+    let reason = wait_for_change(&mut watch, &worker, ConditionKind::Unreachable, true).await;
     assert_eq!(reason, "runner r has been disconnected for half of its lease");
     let thread = tree.thread(&worker).await;
     assert!(has(&thread, ConditionKind::Unreachable));
-    assert_eq!(kind(&thread), StatusKind::Running, "nothing is decided yet");
+    assert_eq!(kind(&thread), StatusKind::Running, "the thread is not lost yet");
 
     let mut runner = Runner::greet(&pair, returning(&attempt, 1)).await;
     assert!(runner.welcome().threads[0].go_on);
-    changes(&mut watch, &worker, ConditionKind::Unreachable, false).await;
+    wait_for_change(&mut watch, &worker, ConditionKind::Unreachable, false).await;
     let ended = ended(&attempt, TurnOutcome::Completed, "");
     runner.report_as(&attempt, 2, ended).await;
     assert_eq!(tree.status(&worker).await, StatusKind::Completed);
     let log = about(&tree.log().await, &idle);
     assert!(
         !names(&log).contains(&String::from("ConditionChanged")),
-        "nothing of a settled thread is out of reach"
+        "a settled thread is not unreachable"
     );
 }
 
@@ -113,7 +113,7 @@ async fn thread_closed_without_its_runner_is_stopped_when_it_returns() {
     drop(runner);
     tree.begin_close(&worker).await;
     let mut runner = Runner::greet(&pair, returning(&attempt, 2)).await;
-    assert!(runner.welcome().threads[0].go_on, "the close waits for it");
+    assert!(runner.welcome().threads[0].go_on, "the close waits for the runner");
     assert_eq!(runner.shutdown().await.thread_id, worker);
     let stopped = Report::Stopped(ThreadStoppedReport::default());
     runner.report_as(&attempt, 3, stopped).await;
@@ -149,7 +149,7 @@ async fn silent_runner_is_lost_after_one_lease() {
     }
 }
 
-// ---- places ----
+// ---- capacity ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn longest_idle_program_is_stopped_for_capacity() {
@@ -164,25 +164,25 @@ async fn longest_idle_program_is_stopped_for_capacity() {
     assert_eq!(shutdown.thread_id, rested[0].thread);
     assert!(
         has(&tree.thread(&third).await, ConditionKind::NoRunner),
-        "until the place is free"
+        "no runner has capacity"
     );
     runner.stop(&rested[0]).await;
     let busy = runner.run(&third).await;
-    assert_eq!(runner.unread_shutdowns(), 0, "one place is enough");
+    assert_eq!(runner.unread_shutdowns(), 0, "only one program is stopped");
     let let_go = tree.thread(&rested[0].thread).await;
-    assert_eq!(kind(&let_go), StatusKind::Completed, "its thread is open as before");
+    assert_eq!(kind(&let_go), StatusKind::Completed, "the thread stays open");
 
-    // Its next turn is another attempt, with the whole prompt; the other program that rests makes place.
+    // The thread's next turn is a new attempt with the full prompt. The other idle program is stopped for it.
     tree.send(&rested[0].thread, "and this").await;
     assert_eq!(runner.shutdown().await.thread_id, rested[1].thread);
     runner.stop(&rested[1]).await;
-    let anew = runner.start_of(&rested[0].thread).await;
-    assert_eq!(anew.generation, rested[0].generation + 1);
-    assert_eq!(anew.turn.as_ref().unwrap().extent(), PromptExtent::Full);
+    let restarted = runner.start_of(&rested[0].thread).await;
+    assert_eq!(restarted.generation, rested[0].generation + 1);
+    assert_eq!(restarted.turn.as_ref().unwrap().extent(), PromptExtent::Full);
 
-    // With every program at work none can be stopped. The first idle one makes room.
+    // While every program runs a turn, none can be stopped. The first program that becomes idle is stopped.
     let fourth = tree.spawn("worker").await.id;
-    runner.begin(&Attempt::of(&anew)).await;
+    runner.begin(&Attempt::of(&restarted)).await;
     assert!(has(&tree.thread(&fourth).await, ConditionKind::NoRunner));
     runner.complete(&busy, "done").await;
     assert_eq!(runner.shutdown().await.thread_id, third);
@@ -204,7 +204,7 @@ async fn draining_runner_takes_no_turns_and_releases_idle() {
     runner.stop(&rests).await;
     let third = tree.spawn("worker").await.id;
     assert!(has(&tree.thread(&third).await, ConditionKind::NoRunner));
-    // A turn in progress continues. At its end the program has to stop, even if more input waits.
+    // A running turn continues. At its end, the program must stop, even if more input is pending.
     tree.send(&running, "and this").await;
     runner.complete(&runs, "done").await;
     assert_eq!(runner.shutdown().await.thread_id, running);
@@ -213,9 +213,9 @@ async fn draining_runner_takes_no_turns_and_releases_idle() {
     // Another runner gets the remaining work.
     let mut other = Runner::attach(&pair, "other").await;
     assert_eq!(Attempt::of(&other.start_of(&third).await).generation, 1);
-    let anew = other.start_of(&running).await;
-    assert_eq!(anew.generation, runs.generation + 1);
-    assert_eq!(anew.turn.unwrap().extent(), PromptExtent::Full);
+    let restarted = other.start_of(&running).await;
+    assert_eq!(restarted.generation, runs.generation + 1);
+    assert_eq!(restarted.turn.unwrap().extent(), PromptExtent::Full);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,7 +243,7 @@ async fn runners_are_listed_with_their_state_and_programs() {
     let working = tree.spawn("worker").await.id;
     runner.run(&working).await;
     let [found] = &list().await[..] else {
-        panic!("one runner is attached")
+        panic!("expected one runner")
     };
     let expected = pb::Runner {
         runner_id: String::from("r"),
@@ -265,7 +265,7 @@ async fn runners_are_listed_with_their_state_and_programs() {
             match &list().await[..] {
                 [runner] if runner.state() == RunnerState::Draining => tokio::task::yield_now().await,
                 [runner] => return runner.state(),
-                _ => panic!("its lease has not expired"),
+                _ => panic!("the lease has not expired"),
             }
         }
     };
@@ -291,7 +291,7 @@ async fn threads_are_placed_by_labels() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role_that_no_runner_can_enforce_is_rejected() {
     let (pair, tree) = started().await;
-    // Without any runner it waits for one.
+    // Without any runner, the thread waits for one.
     tree.spawn("explorer").await;
     let mut loose = hello("loose");
     loose.kinds[0].enforces_read_only = false;
@@ -311,7 +311,7 @@ async fn role_that_no_runner_can_enforce_is_rejected() {
     let answer = tree.client().create_session(root).await;
     let text = "READ_ONLY";
     refused(answer, Code::FailedPrecondition, Reason::PolicyNotEnforceable, text);
-    // Room is another matter.
+    // Missing capacity is not a reason to reject a spawn.
     let mut strict = Runner::attach_where(&pair, "strict", |hello| hello.capacity = 1).await;
     strict.start().await;
     tree.spawn("explorer").await;
@@ -338,7 +338,10 @@ async fn capacity_of_rejected_start_goes_to_next_thread() {
     let first = tree.spawn("worker").await.id;
     let attempt = Attempt::of(&runner.start_of(&first).await);
     let second = tree.spawn("worker").await.id;
-    assert!(has(&tree.thread(&second).await, ConditionKind::NoRunner), "no room");
+    assert!(
+        has(&tree.thread(&second).await, ConditionKind::NoRunner),
+        "the runner has no capacity"
+    );
     runner
         .refuse(&attempt, StartRefusal::NoProgram, "no such program")
         .await;
@@ -354,7 +357,7 @@ async fn silence_is_a_stall_until_the_next_message() {
     let (runner, attempt) = running(&pair, &tree).await;
     let mut watch = tree.watch_after(0).await;
     for _ in 0..2 {
-        let reason = changes(&mut watch, &attempt.thread, ConditionKind::Stalled, true).await;
+        let reason = wait_for_change(&mut watch, &attempt.thread, ConditionKind::Stalled, true).await;
         assert_eq!(reason, "no activity for 200ms");
         let output = ThreadOutput {
             thread_id: attempt.thread.clone(),
@@ -362,7 +365,7 @@ async fn silence_is_a_stall_until_the_next_message() {
             text: String::from("still here\n"),
         };
         runner.say(ToSupervisor::Output(output)).await;
-        changes(&mut watch, &attempt.thread, ConditionKind::Stalled, false).await;
+        wait_for_change(&mut watch, &attempt.thread, ConditionKind::Stalled, false).await;
     }
     let log = about(&tree.log().await, &tree.root);
     assert!(

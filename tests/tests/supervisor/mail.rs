@@ -1,4 +1,4 @@
-//! Mailboxes over the API: reading, acknowledging, paging, and turns that mail brings about.
+//! Mailboxes over the API: reading, acknowledging, paging, and turns that are started by mail.
 
 use tonic::Status;
 use troupe_proto::supervisor::v1::{
@@ -38,11 +38,11 @@ async fn acknowledge(mut client: Supervisor, thread: &str, up_to_sequence: u64) 
     Ok(answer.into_inner().remaining)
 }
 
-/// The child that a letter is about, and how it settled.
+/// Returns the child that a letter is about, and its status.
 fn settled(mail: &Mail) -> (&str, StatusKind) {
     match mail.body.as_ref().unwrap() {
         Body::Settled(settled) => (&settled.thread_id, settled.status.as_ref().unwrap().kind()),
-        other => panic!("a settling is expected, not {other:?}"),
+        other => panic!("expected a settled child, not {other:?}"),
     }
 }
 
@@ -74,7 +74,7 @@ async fn page_by_page(tree: &Tree, include_acknowledged: bool, acknowledged: Opt
     }
 }
 
-/// Spawns a worker below a thread, which completes.
+/// Spawns a worker below a thread and completes its turn.
 async fn completed_child(tree: &Tree, runner: &mut Runner, parent: &str) -> String {
     let child = tree.spawn_under(parent, "worker").await.id;
     let attempt = runner.run(&child).await;
@@ -103,7 +103,7 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
         assert_eq!((&*event.thread_id, event.time), (settled(letter).0, letter.time));
     }
 
-    // The root's own token names its own mailbox.
+    // With the root's token, the request means the root's mailbox.
     let own = pair.with_token(&tree.root_token);
     assert_eq!(
         list(own.clone(), ListMailboxRequest::default()).await.unwrap().mail,
@@ -116,7 +116,7 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
     assert_eq!(
         acknowledge(own, "", oldest).await.unwrap(),
         1,
-        "once more changes nothing"
+        "a repeated acknowledgement changes nothing"
     );
 
     let tree = tree.after_restart(&mut pair).await;
@@ -132,7 +132,7 @@ async fn mail_is_kept_until_acknowledged_across_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_miss_nothing_while_mail_is_acknowledged() {
+async fn mail_pages_are_complete_while_mail_is_acknowledged() {
     let (_pair, tree, mut runner) = attached().await;
     for _ in 0..3 {
         completed_child(&tree, &mut runner, &tree.root).await;
@@ -155,7 +155,11 @@ async fn remaining_mail_of_compacted_log_is_listed() {
     completed_child(&tree, &mut runner, &tree.root).await;
 
     let waiting = sequences(&mailbox(&tree, &tree.root).await);
-    assert_eq!(waiting.len(), 2, "one from before, one from after");
+    assert_eq!(
+        waiting.len(),
+        2,
+        "one letter from before the compaction and one from after it"
+    );
     assert_eq!(page_by_page(&tree, true, None).await, waiting);
 }
 
@@ -178,16 +182,12 @@ async fn mail_wakes_threads_by_wake_policy() {
     );
 
     let turn = runner.next_turn(&mut attempt).await;
-    assert_eq!(
-        (turn.turn, turn.inputs.len()),
-        (2, 0),
-        "a turn of its own, for the mail"
-    );
+    assert_eq!((turn.turn, turn.inputs.len()), (2, 0), "the mail starts a turn");
     runner.complete(&attempt, "read").await;
     assert_eq!(tree.status(&parent).await, StatusKind::Completed);
     assert!(mailbox(&tree, &parent).await.is_empty());
 
-    // The next letter wakes it again; in between nothing did.
+    // The next letter wakes the thread again. No other turn was started in between.
     completed_child(&tree, &mut runner, &parent).await;
     let turn = runner.next_turn(&mut attempt).await;
     assert_eq!((turn.turn, turn.inputs.len()), (3, 0));

@@ -71,7 +71,7 @@ async fn running(pair: &Pair, tree: &Tree) -> (Runner, Attempt) {
     (runner, attempt)
 }
 
-/// Limits that compact a log after few events.
+/// Returns limits that compact a log after few events.
 fn soon_compacted() -> UpkeepLimits {
     UpkeepLimits {
         snapshot_every: 20,

@@ -1,4 +1,4 @@
-//! Notifications: streams that know what their client wants, looks at and missed; and webhooks.
+//! Notifications: streams with the policy, the focus and the missed notifications of their client; and webhooks.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Notes {
         message.expect("the stream continues").notification.unwrap()
     }
 
-    /// The next notification: about whom, and as what.
+    /// Returns the thread and the kinds of the next notification.
     async fn about(&mut self) -> (String, Vec<NotificationKind>) {
         let next = self.next().await;
         let kinds = next.kinds().collect();
@@ -103,7 +103,7 @@ async fn event_is_one_notification_with_all_kinds() {
     let event = log.iter().find(|event| event.sequence == told.sequence).unwrap();
     assert_eq!((&event.thread_id, event.time), (&first.thread, told.time));
     let next = admin.next().await;
-    assert_eq!(next.thread_id, second.thread, "and not the first one again");
+    assert_eq!(next.thread_id, second.thread, "the first notification is not repeated");
     assert_eq!(next.kinds().collect::<Vec<_>>(), [SubAgentComplete]);
     assert_eq!(next.text, "agent worker (worker) failed: it broke");
 
@@ -126,7 +126,7 @@ async fn returning_runner_without_thread_notifies_loss() {
     let why = "agent worker (worker) lost its runner: runner r came back without the agent";
     assert_eq!(told.text, why);
     assert_eq!(notes.about().await, (lost.clone(), vec![SubAgentComplete]), "once");
-    assert!(tree.thread(&lost).await.conditions.is_empty(), "it is settled");
+    assert!(tree.thread(&lost).await.conditions.is_empty(), "the thread is settled");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +144,7 @@ async fn missed_notifications_are_delivered_after_restart() {
     let status = within("the end of the stream", async {
         match notes.0.message().await {
             Ok(Some(again)) => panic!("a notification was sent twice on one stream: {again:?}"),
-            Ok(None) => panic!("a stream that is cut off says why"),
+            Ok(None) => panic!("the stream ended without an error"),
             Err(status) => status,
         }
     })
@@ -155,7 +155,7 @@ async fn missed_notifications_are_delivered_after_restart() {
     let mut runner = runner.come_back(&pair, std::slice::from_ref(&looked_at)).await;
     runner.complete(&looked_at, "done").await;
     let missed = tree.complete_worker(&mut runner).await.thread;
-    // Policy, focus and position are what they were.
+    // Policy, focus and position are unchanged.
     let mut notes = Notes::open(tree.client(), client(&tree, "desk")).await.unwrap();
     assert_eq!(notes.about().await, (looked_at.thread, vec![SubAgentComplete]));
     assert_eq!(notes.about().await, (missed, vec![AgentTurnComplete, SubAgentComplete]));
@@ -200,7 +200,7 @@ async fn client_may_choose_its_resume_position() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_requests_are_refused() {
+async fn invalid_notification_requests_are_rejected() {
     let (_pair, tree) = started().await;
     let invalid = (Code::InvalidArgument, Reason::InvalidArgument);
     let contradiction = NotificationPolicy {
@@ -240,7 +240,8 @@ async fn bad_requests_are_refused() {
 
 // ---- webhooks ----
 
-/// A pair whose logs are soon compacted, and whose webhooks may lead to this machine and are tried again soon.
+/// Starts a pair whose logs are compacted soon, and whose webhooks may use addresses of this machine and are retried
+/// soon.
 async fn pair_with_webhooks() -> Pair {
     Pair::with(|config| {
         config.upkeep = soon_compacted();
@@ -291,7 +292,7 @@ fn assert_genuine(received: &Received) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_is_sent_everything_in_order_until_it_accepts() {
+async fn webhook_deliveries_are_ordered_and_retried() {
     let pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let tree = pair.tree_with(session_with(vec![webhook(&receiver.url(), &[])])).await;
@@ -330,7 +331,7 @@ async fn a_webhook_is_sent_everything_in_order_until_it_accepts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_is_sent_the_kinds_that_it_wants() {
+async fn webhook_receives_only_requested_kinds() {
     let pair = pair_with_webhooks().await;
     let receiver = Receiver::start().await;
     let wanted = webhook(&receiver.url(), &[AgentTurnComplete]);
@@ -339,7 +340,7 @@ async fn a_webhook_is_sent_the_kinds_that_it_wants() {
     assert_eq!(
         (shown.len(), shown[0].secret.as_str()),
         (1, ""),
-        "the secret stays here"
+        "the secret is not returned"
     );
     let mut runner = Runner::attach(&pair, "r").await;
     let failing = tree.run_worker(&mut runner).await;
@@ -362,7 +363,7 @@ async fn rejected_webhook_delivery_is_retried_after_restart() {
 
     // The session has no other work, and no client calls it.
     pair.restart().await;
-    // Of two attempts one at most was made before the restart.
+    // At most one of two attempts was made before the restart.
     for status in [500, 200] {
         assert_eq!(receiver.next(status).await.body, refused.body);
     }
@@ -378,8 +379,8 @@ async fn replace_webhooks(tree: &Tree, webhooks: Vec<Webhook>) {
     .await;
 }
 
-/// The thread of the next delivery, which is accepted.
-async fn told(receiver: &Receiver) -> String {
+/// Accepts the next delivery and returns its thread.
+async fn accept_delivery(receiver: &Receiver) -> String {
     let delivery = receiver.next(200).await.json();
     delivery["thread_id"].as_str().unwrap().to_owned()
 }
@@ -392,25 +393,29 @@ async fn kept_webhook_continues_and_readded_webhook_restarts() {
     let tree = pair.tree_with(session_with(vec![staying.clone()])).await;
     let mut runner = Runner::attach(&pair, "r").await;
     let first = tree.complete_worker(&mut runner).await.thread;
-    // It has accepted nothing when the other one is added.
+    // The webhook has accepted nothing when the other one is added.
     assert_eq!(stays.next(503).await.json()["thread_id"], first.as_str());
     replace_webhooks(&tree, vec![leaving.clone(), staying.clone()]).await;
-    assert_eq!(told(&stays).await, first);
+    assert_eq!(accept_delivery(&stays).await, first);
     let second = tree.complete_worker(&mut runner).await.thread;
-    assert_eq!(told(&stays).await, second, "each once");
-    assert_eq!(told(&leaves).await, second, "it starts with later notifications");
+    assert_eq!(accept_delivery(&stays).await, second, "each notification is sent once");
+    assert_eq!(
+        accept_delivery(&leaves).await,
+        second,
+        "the webhook starts with later notifications"
+    );
 
     replace_webhooks(&tree, vec![staying.clone()]).await;
     let third = tree.complete_worker(&mut runner).await.thread;
-    assert_eq!(told(&stays).await, third);
+    assert_eq!(accept_delivery(&stays).await, third);
     replace_webhooks(&tree, vec![staying, leaving]).await;
     let fourth = tree.complete_worker(&mut runner).await.thread;
     assert_eq!(
-        told(&leaves).await,
+        accept_delivery(&leaves).await,
         fourth,
-        "notifications from its absence are not sent to it"
+        "notifications from the time without the webhook are not sent to it"
     );
-    assert_eq!(told(&stays).await, fourth);
+    assert_eq!(accept_delivery(&stays).await, fourth);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

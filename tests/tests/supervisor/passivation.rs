@@ -28,8 +28,8 @@ use troupe_tests::{
 
 use crate::{running, soon_compacted};
 
-/// A pair whose sessions leave memory soon.
-async fn restless() -> Pair {
+/// Starts a pair that passivates idle sessions quickly.
+async fn passivating_pair() -> Pair {
     Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await
 }
 
@@ -58,48 +58,48 @@ async fn pages(mut client: Supervisor, request: ListSessionsRequest) -> Vec<Vec<
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passivated_session_is_unchanged_on_activation() {
-    let pair = restless().await;
+    let pair = passivating_pair().await;
     let tree = pair.tree().await;
     let (mut runner, mut attempt) = running(&pair, &tree).await;
     runner.complete(&attempt, "done").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
 
     let session = tree.now().await;
     let threads = tree.threads().await;
     assert_eq!(threads.len(), 2);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_eq!(tree.now().await, session);
     assert_eq!(tree.threads().await, threads);
 
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     tree.note(&attempt.thread, "still here").await;
     assert_eq!(tree.thread(&attempt.thread).await.thread_note, "still here");
-    pair.at_rest_but(0).await;
-    // The runner still has the program, and is given the next turn.
+    pair.wait_until_loaded(0).await;
+    // The runner still has the program and receives the next turn.
     tree.send(&attempt.thread, "more").await;
     runner.next_turn(&mut attempt).await;
     runner.complete(&attempt, "done again").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_whole(&tree.log().await);
     assert_eq!(tree.head().await, tree.log().await.len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn working_session_is_not_passivated() {
-    let pair = restless().await;
+    let pair = passivating_pair().await;
     let (busy, idle) = (pair.tree().await, pair.tree().await);
     let worker = busy.spawn("worker").await;
     idle.note(&idle.root, "nothing to do").await;
-    pair.at_rest_but(1).await;
-    // No client called it: the thread waited for the runner by itself.
+    pair.wait_until_loaded(1).await;
+    // No client called the session: the pending thread kept it in memory.
     let mut runner = Runner::attach(&pair, "r").await;
     let attempt = runner.run(&worker.id).await;
     runner.complete(&attempt, "done").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     assert_eq!(busy.status(&worker.id).await, StatusKind::Completed);
 }
 
-/// Until then the session is active, and later events are delivered too.
+/// Until its deliveries are accepted, the session stays active. Later events are delivered too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_passivated_after_its_webhook_deliveries() {
     let pair = Pair::with(|config| {
@@ -115,34 +115,34 @@ async fn session_is_passivated_after_its_webhook_deliveries() {
         secret: String::from("a secret of a webhook"),
     };
     let tree = pair.tree_where(|session| session.webhooks = vec![webhook]).await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut runner = Runner::attach(&pair, "r").await;
     for _ in 0..2 {
         let worker = tree.complete_worker(&mut runner).await.thread;
         for status in [500, 204] {
             assert_eq!(receiver.next(status).await.json()["thread_id"], worker.as_str());
         }
-        pair.at_rest_but(0).await;
+        pair.wait_until_loaded(0).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_keeps_its_session_and_resumes_without_a_gap() {
-    let pair = restless().await;
+async fn watched_session_stays_active_and_watch_resumes_without_gap() {
+    let pair = passivating_pair().await;
     let (watched, other) = (pair.tree().await, pair.tree().await);
     let mut watch = watched.watch().await;
     watch.snapshot().await;
     other.note(&other.root, "unwatched").await;
-    pair.at_rest_but(1).await;
+    pair.wait_until_loaded(1).await;
     watched.note(&watched.root, "1").await;
     let seen = watch.event().await.sequence;
 
     let position = watch.position();
     assert_eq!(position, seen);
     drop(watch);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     watched.note(&watched.root, "2").await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut watch = watched.watch_after(position).await;
     watched.note(&watched.root, "3").await;
     let events = watch.up_to(position + 2).await;
@@ -152,7 +152,7 @@ async fn a_watch_keeps_its_session_and_resumes_without_a_gap() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_streams_end_and_allow_passivation() {
-    // More than wait for the reader of either stream.
+    // More events than either stream buffers for its reader.
     const CLOSED: usize = 70;
     let pair = Pair::with(|config| {
         config.upkeep.idle = Duration::from_millis(20);
@@ -179,13 +179,13 @@ async fn unread_streams_end_and_allow_passivation() {
     };
     let notifications = within("a stream", deaf.watch_notifications(notifications)).await;
     let streams = (events, notifications.unwrap());
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     drop(streams);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unread_stream_of_a_thread_ends_with_its_token() {
-    // More than wait for a reader.
+    // More events than the stream buffers for its reader.
     const NOTES: usize = 70;
     let pair = Pair::with(|config| {
         config.upkeep.idle = Duration::from_millis(20);
@@ -203,7 +203,7 @@ async fn unread_stream_of_a_thread_ends_with_its_token() {
     };
     let stream = Watch::open(&pair.deaf(&thread.token), request).await;
     tree.close(&thread.id).await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     drop(stream);
 }
 
@@ -211,13 +211,13 @@ async fn unread_stream_of_a_thread_ends_with_its_token() {
 async fn no_call_fails_during_passivation() {
     const CALLERS: usize = 4;
     const ROUNDS: usize = 30;
-    // Each pause between two rounds is long enough.
+    // Each pause between two rounds is long enough for passivation.
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(1)).await;
     let tree = pair.tree().await;
     for round in 0..ROUNDS {
-        // In every other round as soon as it has gone, in the others while it goes.
+        // In every other round, the calls start after passivation. In the other rounds, they start during passivation.
         if round % 2 == 0 {
-            pair.at_rest_but(0).await;
+            pair.wait_until_loaded(0).await;
         }
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {
@@ -231,12 +231,12 @@ async fn no_call_fails_during_passivation() {
     }
     let log = tree.log().await;
     assert_whole(&log);
-    assert_eq!(notes(&log), ROUNDS * CALLERS, "each call was carried out, and once");
-    pair.at_rest_but(0).await;
+    assert_eq!(notes(&log), ROUNDS * CALLERS, "each call has exactly one effect");
+    pair.wait_until_loaded(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_log_is_compacted_behind_its_snapshot() {
+async fn long_log_is_compacted_up_to_its_snapshot() {
     let mut pair = Pair::with(|config| {
         config.upkeep = UpkeepLimits {
             idle: Duration::from_secs(60),
@@ -259,7 +259,11 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
 
     let (session, threads) = (tree.now().await, tree.threads().await);
     let tree = tree.after_restart(&mut pair).await;
-    assert_eq!(tree.now().await, session, "from the snapshot and what came after it");
+    assert_eq!(
+        tree.now().await,
+        session,
+        "restored from the snapshot and the later events"
+    );
     assert_eq!(tree.threads().await, threads);
     tree.note(&worker.id, "after it").await;
     assert_eq!(tree.head().await, head + 1);
@@ -270,7 +274,7 @@ async fn a_long_log_is_compacted_behind_its_snapshot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_are_listed_without_being_loaded() {
     const SESSIONS: usize = 300;
-    let pair = restless().await;
+    let pair = passivating_pair().await;
     let mut made: Vec<String> = Vec::new();
     let mut red = Vec::new();
     for number in 0..SESSIONS {
@@ -284,13 +288,13 @@ async fn sessions_are_listed_without_being_loaded() {
         }
         made.push(tree.session);
     }
-    // The newest one stays in memory, with a change that no summary has.
+    // The newest session stays in memory, with a change that its stored summary does not have.
     let newest = pair.tree().await;
     let mut watch = newest.watch().await;
     watch.snapshot().await;
     newest.spawn("worker").await;
     made.push(newest.session.clone());
-    pair.at_rest_but(1).await;
+    pair.wait_until_loaded(1).await;
     made.reverse();
     red.reverse();
 
@@ -306,7 +310,7 @@ async fn sessions_are_listed_without_being_loaded() {
         ..ListSessionsRequest::default()
     };
     let listed = pages(pair.operator(), by_fifty.clone()).await;
-    assert_eq!(ids(&listed), made, "each once, newest first");
+    assert_eq!(ids(&listed), made, "each session once, newest first");
     assert_eq!(
         listed.iter().map(Vec::len).collect::<Vec<_>>(),
         [50, 50, 50, 50, 50, 50, 1]
@@ -314,7 +318,7 @@ async fn sessions_are_listed_without_being_loaded() {
     assert_eq!(
         listed[0][0],
         newest.now().await,
-        "loaded sessions as they are in memory"
+        "loaded sessions are listed with their state in memory"
     );
     let labelled = ListSessionsRequest {
         page_size: 30,
@@ -324,7 +328,7 @@ async fn sessions_are_listed_without_being_loaded() {
     assert_eq!(ids(&pages(pair.operator(), labelled).await), red);
     assert_eq!(pair.loaded_sessions(), 1, "a listing loads nothing");
 
-    // A session that closes in between is skipped, and a page continues after the end of the previous one.
+    // A session that closes in between is skipped, and each page continues after the end of the previous page.
     let mut client = pair.operator();
     let first = client.list_sessions(by_fifty.clone()).await.unwrap().into_inner();
     let closed = &made[60];
@@ -351,7 +355,7 @@ async fn sessions_are_listed_without_being_loaded() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_page_cost_is_bounded() {
-    // More than are looked at for a page.
+    // More sessions than are read for a page.
     const SESSIONS: usize = 1_100;
     const CALLERS: usize = 4;
     let pair = Pair::start().await;
@@ -378,7 +382,7 @@ async fn session_page_cost_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_stopped_in_order_lists_without_loading() {
+async fn listing_after_clean_shutdown_loads_no_session() {
     let mut pair = Pair::alone(|_| {}).await;
     let trees: Vec<Tree> = vec![pair.tree().await, pair.tree().await];
     let mut sessions = Vec::new();

@@ -1,5 +1,5 @@
-//! Restrictions by a spawn: a child has the tools that its role, its parent and its spawn all allow, and no descendant
-//! regains a denied tool.
+//! Restrictions in a spawn request: a child has only the tools that its role, its parent and its spawn request all
+//! allow, and no descendant regains a denied tool.
 
 use troupe_proto::supervisor::v1::{SpawnAgentRequest, ToolCeiling};
 use troupe_tests::{
@@ -24,7 +24,7 @@ fn narrowed(request: SpawnAgentRequest, allow: &[&str], deny: &[&str]) -> SpawnA
     }
 }
 
-/// Those of the tools that a thread may use.
+/// Returns the given tools that a thread may use.
 async fn usable<'t>(tree: &Tree, thread: &str, tools: &[&'t str]) -> Vec<&'t str> {
     let mut allowed = Vec::new();
     for &tool in tools {

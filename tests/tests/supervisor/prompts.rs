@@ -1,5 +1,5 @@
-//! Prompts: every sent prompt is kept, up to the size that the session permits, and displayed only to authorized
-//! callers.
+//! Prompts: every sent prompt is stored, up to the maximum size of the session's content, and displayed only to
+//! authorized callers.
 
 use std::path::Path;
 
@@ -66,14 +66,14 @@ fn block(prompt: &Prompt, kind: BlockKind) -> &PromptBlock {
     prompt.blocks.iter().find(|block| block.kind() == kind).unwrap()
 }
 
-/// SHA-256 of a prompt as an agent reads it.
+/// Returns the SHA-256 of a prompt as an agent reads it.
 fn sha256_of(blocks: &[PromptBlock]) -> String {
     let texts: Vec<&str> = blocks.iter().map(|block| block.text.as_str()).collect();
     Digest::of(texts.join("\n\n").as_bytes()).to_string()
 }
 
-/// Returns a thread whose first prompt has every kind of block and whose second one describes changes, its runner, and
-/// both prompts.
+/// Runs two turns of a thread. The first prompt has every kind of block, and the second prompt contains only changes.
+/// Returns the thread, its runner and both prompts.
 async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock>, Vec<PromptBlock>) {
     let mut runner = Runner::attach(pair, "r").await;
     let worker = tree
@@ -97,7 +97,7 @@ async fn two_turns(pair: &Pair, tree: &Tree) -> (String, Runner, Vec<PromptBlock
 }
 
 /// Spawns a thread. Returns its id and the text of its role.
-async fn told(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
+async fn spawn_with_role(tree: &Tree, runner: &mut Runner, request: SpawnAgentRequest) -> (String, Option<String>) {
     let id = tree.spawn_with(request).await.id;
     let blocks = runner.start_of(&id).await.turn.unwrap().blocks;
     let role = blocks.into_iter().find(|block| block.kind() == BlockKind::Role);
@@ -115,13 +115,13 @@ async fn child_inherits_instructions_of_its_parent() {
     let tree = pair.tree().await;
     let mut runner = Runner::attach(&pair, "r").await;
 
-    let (lead, text) = told(&tree, &mut runner, tree.request("lead")).await;
+    let (lead, text) = spawn_with_role(&tree, &mut runner, tree.request("lead")).await;
     assert_eq!(text.as_deref(), Some("Lead them."));
     let one_of_a_kind = SpawnAgentRequest {
         custom_system_prompt: String::from("You are one of a kind."),
         ..tree.request("lead")
     };
-    let (special, _) = told(&tree, &mut runner, one_of_a_kind).await;
+    let (special, _) = spawn_with_role(&tree, &mut runner, one_of_a_kind).await;
     for (parent, role, expected) in [
         // A root that its client executes has no role.
         (&tree.root, "", None),
@@ -134,13 +134,13 @@ async fn child_inherits_instructions_of_its_parent() {
         (&special, "scribe", Some("You are one of a kind.\n\nWrite it down.")),
         (&special, "lead", Some("Lead them.")),
     ] {
-        let (_, text) = told(&tree, &mut runner, tree.request_under(parent, role)).await;
+        let (_, text) = spawn_with_role(&tree, &mut runner, tree.request_under(parent, role)).await;
         assert_eq!(text.as_deref(), expected, "{role:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_effective_prompt_is_kept_whole() {
+async fn effective_prompt_is_stored_completely() {
     let (pair, tree) = started().await;
     let (worker, _runner, sent, changed) = two_turns(&pair, &tree).await;
     let client = tree.client();
@@ -221,9 +221,9 @@ async fn objective_is_in_every_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overrides_of_waiting_inputs_are_one_block() {
+async fn overrides_of_pending_inputs_share_one_block() {
     let (_pair, tree, mut runner, worker, attempt) = working().await;
-    // Of their beginnings alone a record would have no room for one each.
+    // Even the beginnings of all overrides are too large for one record.
     let last_words: Vec<String> = (0..64).map(|number| format!("{number} {}", "ä".repeat(300))).collect();
     for text in &last_words {
         let request = SendInputRequest {
@@ -241,7 +241,7 @@ async fn overrides_of_waiting_inputs_are_one_block() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_diff_shows_the_blocks_that_differ() {
+async fn prompt_diff_contains_only_changed_blocks() {
     let (pair, tree) = started().await;
     let (worker, _runner, ..) = two_turns(&pair, &tree).await;
     let client = tree.client();
@@ -274,7 +274,7 @@ async fn a_diff_shows_the_blocks_that_differ() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prompts_that_are_too_large_are_read_but_not_compared() {
+async fn oversized_prompts_are_readable_but_not_comparable() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree
         .spawn_where("worker", |spawn| spawn.message = Some("x".repeat(600_000)))
@@ -298,7 +298,7 @@ async fn prompt_omitted_by_full_session_is_not_lost() {
     let mut pair = Pair::alone(|config| config.session_content_bytes = 400_000).await;
     let tree = pair.tree().await;
     let (mut runner, attempt) = running(&pair, &tree).await;
-    // There is room for it once, and not for the prompt that repeats it.
+    // The session can store this text once, but not the prompt that repeats it.
     tree.send(&attempt.thread, &"x".repeat(250_000)).await;
     runner.complete(&attempt, "done").await;
     runner.turn_of(&attempt).await;
@@ -327,7 +327,7 @@ async fn prompt_omitted_by_full_session_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_keeps_hashes_keeps_no_texts() {
+async fn session_with_prompt_hashes_stores_no_texts() {
     let pair = Pair::start().await;
     let tree = tree_that_keeps(&pair, PromptLog::Hashes).await;
     let (worker, _runner, sent, _) = two_turns(&pair, &tree).await;
@@ -393,7 +393,7 @@ async fn viewers_see_digests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thread_reads_the_prompts_of_its_subtree() {
+async fn thread_reads_prompts_of_its_subtree() {
     let (pair, tree, mut runner) = attached().await;
     let a = tree.spawn("orchestrator").await;
     let child = tree.spawn_under(&a.id, "worker").await;
@@ -446,7 +446,7 @@ async fn rendered_prompt_is_an_artifact() {
             continue;
         };
         let [kept] = &found[..] else {
-            panic!("one artifact, not {found:?}");
+            panic!("expected one artifact, not {found:?}");
         };
         assert_eq!(
             (kept.kind.as_str(), kept.media_type.as_str(), kept.turn),

@@ -42,7 +42,7 @@ use troupe_tests::{
     within,
 };
 
-/// What a registry says to every question.
+/// The response of a registry to every request.
 #[derive(Clone)]
 enum Answer {
     Nothing,
@@ -51,7 +51,7 @@ enum Answer {
     Failure(Code),
 }
 
-/// A registry that says what its test wants.
+/// A registry whose responses the test determines.
 #[derive(Clone)]
 struct Fake {
     answer: Arc<Mutex<Answer>>,
@@ -59,17 +59,17 @@ struct Fake {
     asked: watch::Sender<u32>,
     /// Number of responses that only named a resolution that the supervisor already had.
     named: Arc<Mutex<u32>>,
-    /// How long the last caller would wait.
+    /// Time until the deadline of the last request.
     patience: Arc<Mutex<Option<Duration>>>,
     /// Whether the registry hands over to its successor at the next request.
     leaves: Arc<Mutex<bool>>,
     listener: Arc<TcpListener>,
-    /// Ends the present server.
+    /// Stops the current server.
     serving: Arc<Mutex<CancellationToken>>,
 }
 
 impl Fake {
-    /// A registry as long as the test runs, a pair whose supervisor asks it, and a session.
+    /// Starts a registry, a pair whose supervisor calls it, and a session. The registry runs until the test ends.
     async fn start(answer: Answer) -> (Self, Pair, Tree) {
         let (fake, address) = Self::serve(answer).await;
         let pair = asking(address).await;
@@ -77,7 +77,7 @@ impl Fake {
         (fake, pair, tree)
     }
 
-    /// A registry on a free port, as long as the test runs, and where that is.
+    /// Starts a registry on a free port and returns its address. The registry runs until the test ends.
     async fn serve(answer: Answer) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -94,8 +94,8 @@ impl Fake {
         (fake, address)
     }
 
-    /// Takes over from the serving registry. That one stops like a real service: it sends GOAWAY on each connection
-    /// while calls are in flight.
+    /// Starts a server in place of the current one. The earlier server stops like a real service: it sends GOAWAY on
+    /// each connection while calls are in flight.
     fn take_over(&self) {
         let ended = CancellationToken::new();
         let before = mem::replace(&mut *self.serving.lock().unwrap(), ended.clone());
@@ -111,7 +111,7 @@ impl Fake {
         before.cancel();
     }
 
-    fn says(&self, answer: Answer) {
+    fn set_answer(&self, answer: Answer) {
         *self.answer.lock().unwrap() = answer;
     }
 }
@@ -170,7 +170,7 @@ impl NamedService for Fake {
     const NAME: &'static str = REGISTRY;
 }
 
-/// What a good registry answers.
+/// Returns the response of a working registry.
 fn worker() -> ResolvedSpawn {
     ResolvedSpawn {
         agent_type: String::from("worker"),
@@ -179,7 +179,7 @@ fn worker() -> ResolvedSpawn {
     }
 }
 
-/// A worker with a description of so many bytes.
+/// Returns a worker with a description of this size.
 fn described(bytes: usize) -> ResolvedSpawn {
     ResolvedSpawn {
         agent_description: "x".repeat(bytes),
@@ -187,7 +187,7 @@ fn described(bytes: usize) -> ResolvedSpawn {
     }
 }
 
-/// A worker that may spawn so many roles.
+/// Returns a worker that may spawn this number of roles.
 fn spawning(roles: usize) -> ResolvedSpawn {
     ResolvedSpawn {
         spawn_list: (0..roles).map(|number| format!("a-role-of-number-{number}")).collect(),
@@ -195,7 +195,7 @@ fn spawning(roles: usize) -> ResolvedSpawn {
     }
 }
 
-/// A pair whose supervisor asks that registry and not the pair's own.
+/// Starts a pair whose supervisor calls that registry instead of the pair's registry.
 async fn asking(registry: SocketAddr) -> Pair {
     let url = url_of(registry);
     Pair::with(move |config| config.registry_url.clone_from(&url)).await
@@ -209,9 +209,9 @@ async fn tree(pair: &Pair) -> Tree {
     Tree::open(pair.operator(), request).await
 }
 
-/// Checks that a spawn failed for want of the registry.
+/// Checks that a spawn failed because the registry was not available.
 #[track_caller]
-fn is_unavailable(spawned: Result<SpawnAgentResponse, Status>) {
+fn assert_unavailable(spawned: Result<SpawnAgentResponse, Status>) {
     let text = "nothing was done, try again";
     refused(spawned, Code::Unavailable, Reason::RegistryUnavailable, text);
 }
@@ -227,8 +227,8 @@ async fn silent_registry_is_called_once_and_delays_only_spawns() {
 
     tree.note(&tree.root, "meanwhile").await;
     assert!(!spawn.is_finished(), "the spawn still waits");
-    is_unavailable(spawn.await.unwrap());
-    assert_eq!(*fake.asked.borrow(), 1, "it is slow already");
+    assert_unavailable(spawn.await.unwrap());
+    assert_eq!(*fake.asked.borrow(), 1, "the registry is already slow");
     let since = tree.watch_after(head).await.up_to(tree.head().await).await;
     assert_eq!(names(&since), ["NoteSet"]);
 }
@@ -244,17 +244,17 @@ async fn cancelled_spawn_releases_its_request_id() {
     let asking = tokio::spawn(async move { spawner.try_spawn(first).await });
     let mut asked = fake.asked.subscribe();
     within("a question", asked.wait_for(|times| *times > 0)).await.unwrap();
-    // It waits for the first, and leaves before that is over.
+    // This call waits for the first one, and is cancelled before the first one ends.
     let mut late = Request::new(request.clone());
     late.set_timeout(Duration::from_millis(50));
     let code = tree.client().spawn_agent(late).await.unwrap_err().code();
     assert!(
         matches!(code, Code::DeadlineExceeded | Code::Cancelled),
-        "the service or the client says that time is over, not {code}"
+        "expected an error of the deadline, not {code}"
     );
     asking.abort();
 
-    fake.says(Answer::Resolved(Box::new(worker())));
+    fake.set_answer(Answer::Resolved(Box::new(worker())));
     let spawned = Box::pin(within("a spawn", tree.try_spawn(request))).await.unwrap();
     assert_eq!(Spawned::of(spawned).thread.agent_type, "worker");
 }
@@ -266,9 +266,9 @@ async fn known_resolution_is_requested_by_digest() {
         assert_eq!(tree.spawn("worker").await.thread.agent_type, "worker");
         assert_eq!(*fake.named.lock().unwrap(), named, "answers that were a name alone");
     }
-    // Neither the name of a known resolution nor any other content.
-    fake.says(Answer::Unresolved);
-    is_unavailable(tree.try_spawn(tree.request("worker")).await);
+    // A response with neither the name of a known resolution nor any other content.
+    fake.set_answer(Answer::Unresolved);
+    assert_unavailable(tree.try_spawn(tree.request("worker")).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -290,21 +290,21 @@ async fn invalid_registry_response_counts_as_unavailable() {
     ];
     let answers = failures.map(Answer::Failure);
     for answer in [Answer::Unresolved, too_large].into_iter().chain(answers) {
-        fake.says(answer);
-        is_unavailable(tree.try_spawn(tree.request("worker")).await);
+        fake.set_answer(answer);
+        assert_unavailable(tree.try_spawn(tree.request("worker")).await);
     }
     assert_eq!(tree.head().await, head, "nothing is recorded");
 
-    // After that many failures the registry is not asked for a second.
-    fake.says(Answer::Resolved(Box::new(worker())));
-    spawns_again(&tree).await;
+    // After that number of failures, the registry is not called for one second.
+    fake.set_answer(Answer::Resolved(Box::new(worker())));
+    spawn_until_accepted(&tree).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_delays_are_randomized() {
     let (_fake, _pair, tree) = Fake::start(Answer::Failure(Code::Internal)).await;
     let mut told = BTreeSet::new();
-    // Some of them after the request to the registry, the others during the pause.
+    // Some spawns fail after the request to the registry, the others during the pause.
     for _ in 0..16 {
         let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
         told.insert(retry_after(&status).unwrap());
@@ -312,7 +312,7 @@ async fn retry_delays_are_randomized() {
     assert!(told.len() > 1, "{told:?}");
     assert!(
         *told.first().unwrap() >= Duration::from_secs(1),
-        "no retry comes too soon: {told:?}"
+        "every retry delay is long enough: {told:?}"
     );
 }
 
@@ -338,7 +338,7 @@ async fn spawns_survive_replacement_of_the_registry() {
         for spawned in join_all(spawns).await {
             assert_eq!(Spawned::of(spawned.unwrap()).thread.agent_type, "worker");
         }
-        assert!(!*fake.leaves.lock().unwrap(), "it left");
+        assert!(!*fake.leaves.lock().unwrap(), "the registry has sent GOAWAY");
     }
 }
 
@@ -353,7 +353,7 @@ async fn spawn_retries_after_goaway_of_the_registry() {
     assert!(relay.has_left());
 }
 
-/// As where the registry's machine has vanished. TCP alone would send again for a quarter of an hour.
+/// Simulates that the registry's machine has vanished. TCP alone would retransmit for a quarter of an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_registry_connection_is_dropped() {
     let (_fake, address) = Fake::serve(Answer::Resolved(Box::new(worker()))).await;
@@ -362,12 +362,12 @@ async fn silent_registry_connection_is_dropped() {
     let tree = tree(&pair).await;
     tree.spawn("worker").await;
     relay.silence().await;
-    is_unavailable(tree.try_spawn(tree.request("worker")).await);
-    spawns_again(&tree).await;
+    assert_unavailable(tree.try_spawn(tree.request("worker")).await);
+    spawn_until_accepted(&tree).await;
 }
 
-/// Asks until there is an answer.
-async fn spawns_again(tree: &Tree) {
+/// Spawns until a spawn succeeds.
+async fn spawn_until_accepted(tree: &Tree) {
     let answered = async {
         loop {
             match tree.try_spawn(tree.request("worker")).await {
@@ -393,7 +393,7 @@ async fn unparsable_registry_response_spawns_nothing() {
         (of_no_sandbox, Code::Unavailable),
         (spawning(1_024), Code::ResourceExhausted),
     ] {
-        fake.says(Answer::Resolved(Box::new(resolved)));
+        fake.set_answer(Answer::Resolved(Box::new(resolved)));
         let status = tree.try_spawn(tree.request("worker")).await.unwrap_err();
         assert_eq!(status.code(), code, "{status:?}");
         assert!(
@@ -429,6 +429,6 @@ async fn non_grpc_server_counts_as_unavailable_registry() {
     let pair = asking(address).await;
     let tree = tree(&pair).await;
     let head = tree.head().await;
-    is_unavailable(tree.try_spawn(tree.request("worker")).await);
+    assert_unavailable(tree.try_spawn(tree.request("worker")).await);
     assert_eq!(tree.head().await, head, "nothing is recorded");
 }

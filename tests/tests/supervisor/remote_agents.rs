@@ -37,7 +37,7 @@ struct Remote {
     /// The attempt of the remote agent, and its session.
     attempt: Attempt,
     session: String,
-    /// The way to the port.
+    /// The relay in front of the A2A port.
     relay: Relay,
     _near: Pair,
     tree: Tree,
@@ -87,7 +87,7 @@ impl Remote {
         self.runner.complete(&self.attempt, message).await;
     }
 
-    /// Reports a file of this kind that the remote agent made in its first turn.
+    /// Reports an artifact of this kind from the remote agent's first turn.
     async fn make(&mut self, kind: &str, name: &str, text: &'static str) {
         let file = ArtifactReport {
             turn: 1,
@@ -125,7 +125,7 @@ impl Remote {
         self.tree.settled(&self.thread).await
     }
 
-    /// The thread's artifacts.
+    /// Returns the thread's artifacts.
     async fn artifacts(&self) -> Vec<Artifact> {
         self.tree.artifacts(&self.thread).await
     }
@@ -203,7 +203,7 @@ fn shown(settled: &ThreadStatus) -> (StatusKind, &str) {
     (status.kind(), status.message.as_str())
 }
 
-/// The texts of a turn's input.
+/// Returns the texts of a turn's input.
 fn texts(turn: &Turn) -> Vec<String> {
     let items = turn.inputs.iter().flat_map(|input| &input.items);
     items
@@ -269,7 +269,7 @@ async fn turns_are_tasks_of_one_context() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn question_reaches_the_parent_and_its_answer_the_task() {
+async fn question_reaches_parent_and_answer_reaches_task() {
     let (mut remote, _) = Box::pin(Remote::spawn("JSONRPC")).await;
     let question = AskParentRequest {
         session_id: remote.session.clone(),
@@ -333,7 +333,7 @@ async fn lost_streams_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turn_after_a_closed_context_begins_another_one() {
+async fn turn_after_closed_context_starts_new_context() {
     let (mut remote, _) = Box::pin(Remote::spawn("JSONRPC")).await;
     remote.complete("Fixed.").await;
     remote.settled().await;
@@ -362,7 +362,7 @@ async fn turn_after_a_closed_context_begins_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejected_token_is_an_error_without_the_token() {
+async fn rejected_token_error_omits_token() {
     let far = Pair::start().await;
     let files = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Results that an input asks for: reported by tool or as the last message, repaired, shown, and bounded.
+//! Results with a schema: reported by a tool or as the last message, repaired, returned, and limited in size.
 
 use tonic::{Code, Status};
 use troupe_proto::{
@@ -36,7 +36,7 @@ fn with_schema(tree: &Tree, schema: &str, repairs: Option<u32>) -> SpawnAgentReq
     }
 }
 
-/// A thread with a result schema whose turn runs.
+/// Spawns a thread with a result schema and runs its first turn.
 async fn asked(pair: &Pair, tree: &Tree, repairs: Option<u32>) -> (Runner, Attempt, Spawned) {
     let mut runner = Runner::attach(pair, "r").await;
     let spawned = tree.spawn_with(with_schema(tree, SCHEMA, repairs)).await;
@@ -148,7 +148,7 @@ async fn question_waits_for_input_and_is_notified() {
     let note = note.notification.unwrap();
     assert!(note.text.ends_with("asks: Which directory?"), "{}", note.text);
 
-    // A turn that ends with a question needs no result yet.
+    // A turn that ends with a question needs no result.
     runner.complete(&attempt, "I asked.").await;
     let settled = tree.settled(&spawned.id).await;
     assert_eq!(settled.status.unwrap().kind(), StatusKind::Completed);

@@ -1,4 +1,4 @@
-//! Deleting sessions, keeping them for a while only, and how much they may hold.
+//! Deletion of sessions, their retention, and the maximum size of their content.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn delete(pair: &Pair, request: DeleteSessionRequest) -> Result<(), Status
         .map(drop)
 }
 
-/// A webhook that no event of these tests matches.
+/// Returns a webhook that no event of these tests matches.
 fn webhook() -> Webhook {
     Webhook {
         url: String::from("https://example.org/hook"),
@@ -38,7 +38,7 @@ fn webhook() -> Webhook {
     }
 }
 
-async fn is_there(pair: &Pair, session: &str) -> bool {
+async fn session_exists(pair: &Pair, session: &str) -> bool {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
     };
@@ -52,13 +52,13 @@ async fn is_there(pair: &Pair, session: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
+async fn deleted_session_leaves_no_data() {
     let mut pair = Pair::start().await;
     let (tree, other) = (pair.tree().await, pair.tree().await);
     let worker = tree.spawn("worker").await;
     let answer = delete(&pair, deletion(&tree, "first")).await;
     illegal_transition(answer, "close it with CloseSession before it is deleted");
-    assert!(is_there(&pair, &tree.session).await);
+    assert!(session_exists(&pair, &tree.session).await);
 
     let mut watch = tree.watch().await;
     tree.end().await;
@@ -66,7 +66,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     not_permitted(answer, "");
     delete(&pair, deletion(&tree, "first")).await.unwrap();
 
-    assert!(!is_there(&pair, &tree.session).await);
+    assert!(!session_exists(&pair, &tree.session).await);
     within("the end of the watch", async {
         while watch.next().await.unwrap().is_some() {}
     })
@@ -76,7 +76,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     refused(answer, Code::Unauthenticated, Reason::Unauthenticated, "");
     let answer = tree.try_thread(&worker.id).await;
     refused(answer, Code::NotFound, Reason::ThreadNotFound, &worker.id);
-    assert!(is_there(&pair, &other.session).await, "others are not deleted");
+    assert!(session_exists(&pair, &other.session).await, "others are not deleted");
 
     // A retry gets the same response, also after a restart. Another request finds no session.
     delete(&pair, deletion(&tree, "first")).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_closed_session_can_be_deleted_and_nothing_of_it_is_left() {
     }
     let answer = delete(&pair, deletion(&other, "first")).await;
     refused(answer, Code::AlreadyExists, Reason::RequestIdReused, "first");
-    assert!(is_there(&pair, &other.session).await);
+    assert!(session_exists(&pair, &other.session).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,7 +102,7 @@ async fn session_is_kept_for_its_retention() {
         .await
     };
     let (now, soon) = (kept_for(0, Vec::new()).await, kept_for(1_000_000, Vec::new()).await);
-    // No event matches its webhook, so no notification is pending.
+    // No event matches the webhook, so no notification is pending.
     let told = kept_for(2_000_000, vec![webhook()]).await;
     let (kept, open) = (pair.tree().await, kept_for(0, Vec::new()).await);
     assert_eq!(soon.now().await.retention.unwrap().nanos, 1_000_000);
@@ -110,15 +110,18 @@ async fn session_is_kept_for_its_retention() {
         tree.end().await;
     }
     for tree in [&now, &soon, &told] {
-        within("the deletion", async { while is_there(&pair, &tree.session).await {} }).await;
+        within("the deletion", async {
+            while session_exists(&pair, &tree.session).await {}
+        })
+        .await;
     }
-    assert!(is_there(&pair, &kept.session).await);
-    assert!(is_there(&pair, &open.session).await);
+    assert!(session_exists(&pair, &kept.session).await);
+    assert!(session_exists(&pair, &open.session).await);
 }
 
-/// A session that was passivated earlier would not be activated for its deletion.
+/// A passive session is not activated for its deletion, so the session must stay active until it is deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_with_webhooks_is_deleted_in_time_too() {
+async fn session_with_webhooks_is_deleted_in_time() {
     let pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
     let tree = pair
         .tree_where(|session| {
@@ -128,8 +131,8 @@ async fn a_session_with_webhooks_is_deleted_in_time_too() {
         .await;
     tree.end().await;
     // No client calls it in the meantime, because a call would activate it.
-    pair.at_rest_but(0).await;
-    assert!(!is_there(&pair, &tree.session).await);
+    pair.wait_until_loaded(0).await;
+    assert!(!session_exists(&pair, &tree.session).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ impl Sessions {
     }
 
     async fn next(&mut self) -> WatchSessionsResponse {
-        let next = within("news of a session", self.0.message()).await;
+        let next = within("a message of a session watch", self.0.message()).await;
         next.unwrap().expect("the stream continues")
     }
 
@@ -44,7 +44,7 @@ impl Sessions {
         }
     }
 
-    /// The first news that `pick` picks; others are passed over. Answers how many there were, too.
+    /// Returns the session of the first message that `pick` accepts, and the number of messages up to it.
     async fn until(&mut self, pick: impl Fn(&Session, bool) -> bool) -> (Session, usize) {
         let mut passed = 0;
         loop {
@@ -105,7 +105,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
     new.spawn("worker").await;
     let (told, _) = sessions
         .until(|session, _| {
-            assert_ne!(session.session_id, blue.session, "it has other labels");
+            assert_ne!(session.session_id, blue.session, "the session has other labels");
             count(session, StatusKind::PendingInit) == 1
         })
         .await;
@@ -113,7 +113,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
 
     let ended = old.end().await;
     let (told, _) = sessions.until(|_, removed| removed).await;
-    assert_eq!(told, ended, "closed ones are not shown");
+    assert_eq!(told, ended, "closed sessions are not returned");
     let (told, _) = closed_too.until(|session, _| session.closed).await;
     assert_eq!(told, ended);
 
@@ -123,7 +123,7 @@ async fn session_watch_reports_existing_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_changes_are_sent_as_one() {
+async fn session_watch_merges_many_changes() {
     const NOTES: usize = 200;
     let (pair, tree) = started().await;
     let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
@@ -137,15 +137,15 @@ async fn many_changes_are_sent_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_that_are_not_in_memory_are_followed_too() {
+async fn session_watch_includes_passive_sessions() {
     let mut pair = Pair::with(|config| config.upkeep.idle = Duration::from_millis(20)).await;
     let tree = pair.tree().await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let before = tree.now().await;
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     let mut sessions = Sessions::open(pair.operator(), WatchSessionsRequest::default()).await;
     assert_eq!(sessions.first().await, [before]);
-    pair.at_rest_but(0).await;
+    pair.wait_until_loaded(0).await;
     tree.note(&tree.root, "awake").await;
     let head = tree.head().await;
     sessions.until(|session, _| session.sequence == head).await;
@@ -155,7 +155,7 @@ async fn sessions_that_are_not_in_memory_are_followed_too() {
     let status = loop {
         match within("the end of the stream", sessions.0.message()).await {
             Ok(Some(_)) => {}
-            Ok(None) => panic!("the stream ended without a word"),
+            Ok(None) => panic!("the stream ended without an error"),
             Err(status) => break status,
         }
     };

@@ -1,4 +1,4 @@
-//! Automatic routing: a spawn or a session whose text decides on its role.
+//! Automatic routing: the text of a spawn or a session selects its role.
 
 use tonic::{Code, Status};
 use troupe_proto::supervisor::v1::{AgentRoute, CreateSessionRequest, SpawnAgentRequest};
@@ -24,7 +24,7 @@ fn request(tree: &Tree, agent_type: &str, text: &str) -> SpawnAgentRequest {
     }
 }
 
-/// The role that was chosen, which is that of the thread, and why.
+/// Spawns a thread and returns the selected role and the reason. Checks that the thread has that role.
 async fn routed(tree: &Tree, request: SpawnAgentRequest) -> Result<(String, String), Status> {
     let answer = tree.try_spawn(request).await?;
     let route: AgentRoute = answer.route.unwrap();
@@ -81,14 +81,14 @@ async fn thread_is_routed_within_its_spawn_list() {
     let tree = pair.tree().await;
     let lead = tree.spawn("lead").await;
     let below = tree.by(pair.with_token(&lead.token));
-    // Two agents match the text, of which one is permitted.
+    // Two agents match the text. One of them is permitted.
     let asked = SpawnAgentRequest {
         parent_thread_id: lead.id.clone(),
         ..request(&below, "", "Check the style")
     };
     let found = routed(&below, asked).await.unwrap();
     assert_eq!(found, (String::from("linter"), String::from("matched keyword 'style'")));
-    // The text matches none that is permitted, and `default` is not permitted either.
+    // The text matches no permitted agent, and `default` is not permitted either.
     let asked = SpawnAgentRequest {
         parent_thread_id: lead.id.clone(),
         ..request(&below, "", "Write the changelog")

@@ -30,7 +30,7 @@ use troupe_tests::{
 
 use crate::{attached, started, working};
 
-/// A thread that had a whole turn.
+/// The events of a thread with one completed turn.
 const ONE_TURN: &[&str] = &[
     "ThreadSpawned",
     "ThreadPlaced",
@@ -39,7 +39,7 @@ const ONE_TURN: &[&str] = &[
     "TurnEnded",
 ];
 
-/// Waits until a thread has settled, and answers how.
+/// Waits until a thread has settled and returns its status and message.
 async fn settled(tree: &Tree, thread: &str) -> (StatusKind, String) {
     tree.watch_after(0).await.until_kind_of(thread, "TurnEnded").await;
     tree.outcome(thread).await
@@ -50,7 +50,7 @@ fn kinds(turn: &Turn) -> Vec<BlockKind> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_from_its_start_to_its_last_message() {
+async fn turn_runs_from_start_to_last_message() {
     let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
 
@@ -77,10 +77,10 @@ async fn a_turn_from_its_start_to_its_last_message() {
     runner.complete(&attempt, "it works").await;
     let completed = (StatusKind::Completed, String::from("it works"));
     assert_eq!(tree.outcome(&worker).await, completed);
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
 }
 
-/// A reader of the message can tell whether there was no room for it, or whether it existed and is lost.
+/// A reader can distinguish a message that was too large to be stored from a message that was stored and is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_last_message_is_distinct_from_omitted() {
     let mut pair = Pair::alone(|config| config.session_content_bytes = 300_000).await;
@@ -123,7 +123,7 @@ async fn lost_last_message_is_distinct_from_omitted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
+async fn input_to_settled_thread_starts_turn_with_new_input() {
     let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     runner.complete(&attempt, "done").await;
 
@@ -140,7 +140,7 @@ async fn input_to_a_settled_thread_starts_a_turn_of_what_is_new() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn input_that_steers_is_given_to_the_running_turn() {
+async fn steering_input_reaches_running_turn() {
     let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     let steer = |text: &str| SendInputRequest {
         steer: true,
@@ -161,7 +161,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
         let delivered = Report::InputDelivered(InputDeliveredReport { number, turn });
         runner.report(&attempt, delivered).await;
     }
-    // What the turn does not take is the next one's.
+    // Input that the turn does not receive is part of the next turn.
     tree.try_send(steer("three")).await.unwrap();
     assert_eq!(runner.input_of(&attempt).await.number, 4);
     runner.complete(&attempt, "done").await;
@@ -170,7 +170,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     let log = names(&about(&tree.log().await, &worker));
     assert_eq!(log.iter().filter(|name| *name == "InputDelivered").count(), 2);
 
-    // To a thread without a running turn it is input like any other.
+    // For a thread without a running turn, it is normal input.
     runner.complete(&attempt, "done").await;
     tree.try_send(steer("four")).await.unwrap();
     assert!(task(&runner.turn_of(&attempt).await).contains("four"));
@@ -198,7 +198,7 @@ async fn input_that_steers_is_given_to_the_running_turn() {
     }
 }
 
-/// A last word is for a turn that begins, and what was sent after it must not be read before it.
+/// An override applies to a turn that begins. Later input must not reach the agent before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_input_does_not_overtake_an_override() {
     let (mut pair, tree, mut runner, worker, attempt) = working().await;
@@ -227,7 +227,7 @@ async fn steering_input_does_not_overtake_an_override() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_turn_ends_and_its_thread_stays() {
+async fn interrupted_turn_ends_and_thread_stays_open() {
     let (_pair, tree, mut runner, worker, mut attempt) = working().await;
     let request = InterruptAgentRequest {
         thread_id: worker.clone(),
@@ -263,7 +263,7 @@ async fn an_interrupted_turn_ends_and_its_thread_stays() {
 /// The response names the threads that the call stopped, not threads that were stopped or ended otherwise before it. A
 /// retry gets the same response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupt_names_the_threads_that_it_stops() {
+async fn interrupt_response_names_stopped_threads() {
     let (mut pair, tree, mut runner) = attached().await;
     let parent = tree.spawn("orchestrator").await.id;
     let done = tree.spawn_under(&parent, "worker").await.id;
@@ -282,9 +282,9 @@ async fn an_interrupt_names_the_threads_that_it_stops() {
 
     assert_eq!(interrupt(&tree, "first").await, [parent.as_str()]);
     let nobody: [&str; 0] = [];
-    assert_eq!(interrupt(&tree, "second").await, nobody, "it was to stop already");
+    assert_eq!(interrupt(&tree, "second").await, nobody, "the turn was already to stop");
     runner.end(&at_work, TurnOutcome::Interrupted, "as asked").await;
-    assert_eq!(interrupt(&tree, "third").await, nobody, "it has stopped");
+    assert_eq!(interrupt(&tree, "third").await, nobody, "the turn has already stopped");
     for restarts in [false, true] {
         if restarts {
             pair.restart().await;
@@ -300,7 +300,7 @@ async fn an_interrupt_names_the_threads_that_it_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
+async fn rejected_start_settles_thread_or_is_dispatched_again() {
     let (pair, tree) = started().await;
     let mut runner = Runner::attach(&pair, "a").await;
     for (refusal, message) in [
@@ -320,7 +320,7 @@ async fn a_start_that_is_refused_settles_the_thread_or_goes_elsewhere() {
         );
     }
 
-    // A runner without room is no verdict on the thread.
+    // A rejection for lack of capacity does not settle the thread.
     let worker = tree.spawn("worker").await.id;
     let first = Attempt::of(&runner.start_of(&worker).await);
     let mut other = Runner::attach(&pair, "b").await;
@@ -362,16 +362,19 @@ async fn turn_lost_before_its_start_is_dispatched_again() {
 async fn returning_runner_continues_its_turns() {
     let (mut pair, tree, mut runner, worker, attempt) = working().await;
 
-    // Its stream breaks, and once more because the service starts again.
+    // The runner's stream breaks twice: by itself, and because the service restarts.
     runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     let tree = tree.after_restart(&mut pair).await;
     runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     let verdict = &runner.welcome().threads[0];
     assert!(verdict.go_on);
-    assert_eq!(verdict.applied_report_sequence, 1, "that the turn began is known");
+    assert_eq!(
+        verdict.applied_report_sequence, 1,
+        "the report that the turn began is applied"
+    );
     assert_eq!(tree.status(&worker).await, StatusKind::Running);
 
-    // It resends what it has no acknowledgement for; everything is applied once.
+    // The runner sends all unacknowledged reports again. Each report is applied once.
     let began = Report::TurnStarted(TurnStartedReport { turn: 1 });
     runner.report_as(&attempt, 1, began).await;
     for _ in 0..2 {
@@ -379,7 +382,7 @@ async fn returning_runner_continues_its_turns() {
             .report_as(&attempt, 2, ended(&attempt, TurnOutcome::Completed, "done"))
             .await;
     }
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
     let log = tree.log().await;
     assert_whole(&log);
     assert_eq!(statuses(&log)[&worker], StatusKind::Completed);
@@ -392,7 +395,7 @@ async fn undelivered_turn_is_dispatched_again() {
     tree.send(&worker, "the second task").await;
     runner.turn_of(&attempt).await;
 
-    // The stream breaks before it looks at the second turn, so it comes back with the first.
+    // The stream breaks before the runner reads the second turn, so it attaches again with the first turn.
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     assert!(!runner.welcome().threads[0].go_on);
     let start = runner.start_of(&worker).await;
@@ -425,7 +428,7 @@ async fn messages_on_replaced_runner_stream_are_ignored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_runner_messages_are_ignored() {
     let (_pair, tree, mut runner, worker, attempt) = working().await;
-    runner.say_something_new().await;
+    runner.send_unknown_message().await;
     let report = RunnerReport {
         thread_id: worker.clone(),
         generation: attempt.generation,
@@ -442,7 +445,7 @@ async fn unknown_runner_messages_are_ignored() {
     runner
         .report_as(&attempt, 3, ended(&attempt, TurnOutcome::Completed, "done"))
         .await;
-    assert_eq!(tree.lived(&worker).await, ONE_TURN);
+    assert_eq!(tree.event_names(&worker).await, ONE_TURN);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -456,7 +459,7 @@ async fn draining_service_notifies_runners() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_policy_decides_after_runner_loss() {
-    // Longer than the pair is ever busy with one message, so that only silence ends a lease.
+    // Longer than the pair needs for any message, so that only silence ends a lease.
     let pair = Pair::with(|config| config.lease = Duration::from_secs(3)).await;
     let settling = pair.tree().await;
     let restarting = pair
@@ -473,7 +476,7 @@ async fn restart_policy_decides_after_runner_loss() {
     assert_eq!(status, StatusKind::Errored);
     assert_eq!(message, "runner r was lost: its lease ran out");
     let unreachable = has(&settling.thread(&settled_worker).await, ConditionKind::Unreachable);
-    assert!(!unreachable, "it was before the lease ran out");
+    assert!(!unreachable, "UNREACHABLE ends with the lease");
     let is_anew = |event: &Event| match &event.kind {
         Some(Kind::ThreadPlaced(placed)) => placed.generation > lost.generation,
         _ => false,
@@ -488,7 +491,7 @@ async fn restart_policy_decides_after_runner_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tool_may_run_if_the_threads_policy_has_it() {
+async fn tool_runs_only_if_thread_policy_allows_it() {
     let (_pair, _tree, mut runner, _, attempt) = working().await;
     for (tool, generation, allowed, reason) in [
         ("apply_patch", 1, true, ""),

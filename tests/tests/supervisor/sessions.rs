@@ -26,9 +26,9 @@ async fn turn_before_dispatch_waits_for_end_of_pause() {
     let worker = tree.spawn("worker").await.id;
     pause(&tree, true).await;
     let mut runner = Runner::attach(&pair, "r").await;
-    // A record after the runner came: it found nothing to do.
+    // The note is recorded after the runner attached, so the runner has received no turn.
     tree.note(&worker, "held").await;
-    assert_eq!(tree.lived(&worker).await, ["ThreadSpawned", "NoteSet"]);
+    assert_eq!(tree.event_names(&worker).await, ["ThreadSpawned", "NoteSet"]);
     pause(&tree, false).await;
     runner.start_of(&worker).await;
 }
@@ -36,7 +36,7 @@ async fn turn_before_dispatch_waits_for_end_of_pause() {
 // ---- settings ----
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_and_their_absent_fields() {
+async fn absent_limit_fields_stay_unchanged() {
     let pair = Pair::start().await;
     let tree = pair.tree_of(1).await;
     tree.spawn("worker").await;
@@ -57,7 +57,7 @@ async fn limits_and_their_absent_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_mode_binds_the_prompt_of_the_next_turn() {
+async fn mode_change_applies_to_prompt_of_next_turn() {
     let (pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let start = runner.start_of(&worker).await;
@@ -90,17 +90,16 @@ async fn orchestrated(pair: &Pair, budget: Option<Budget>) -> Tree {
     .await
 }
 
-/// Sets a note, and answers what has happened to the thread up to there: a turn that it gets by itself would have come
-/// before.
-async fn lived(tree: &Tree, thread: &str) -> Vec<String> {
-    tree.note(thread, "looked at").await;
-    let mut lived = tree.lived(thread).await;
-    assert_eq!(lived.pop().as_deref(), Some("NoteSet"));
-    lived
+/// Sets a note and returns the names of the thread's earlier events. An automatic turn would be among them.
+async fn event_names(tree: &Tree, thread: &str) -> Vec<String> {
+    tree.note(thread, "checked").await;
+    let mut event_names = tree.event_names(thread).await;
+    assert_eq!(event_names.pop().as_deref(), Some("NoteSet"));
+    event_names
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auto_loop_continues_until_the_mark() {
+async fn auto_loop_continues_until_completion_mark() {
     let pair = Pair::start().await;
     let tree = orchestrated(&pair, None).await;
     let mut runner = Runner::attach(&pair, "r").await;
@@ -116,10 +115,10 @@ async fn auto_loop_continues_until_the_mark() {
             )
         );
     }
-    // Behind more than the log keeps of a message.
+    // The mark comes after more text than the log keeps of a message.
     let last = format!("{}\nTROUPE_COMPLETE", "x".repeat(10_000));
     runner.complete(&attempt, &last).await;
-    assert_eq!(lived(&tree, &lead).await.last().unwrap(), "TurnEnded");
+    assert_eq!(event_names(&tree, &lead).await.last().unwrap(), "TurnEnded");
     assert_eq!(tree.status(&lead).await, StatusKind::Completed);
 }
 

@@ -32,7 +32,7 @@ use crate::started;
 const AT_ONCE: usize = 8;
 const TOO_DEEP: &str = "Agent depth limit reached. Solve the task yourself.";
 
-/// A role of the project that may do everything.
+/// Returns the text of a role without restrictions.
 fn role(description: &str) -> String {
     format!("---\ndescription: {description}\n---\nYou look around.\n")
 }
@@ -44,7 +44,7 @@ fn queued(request: SpawnAgentRequest) -> SpawnAgentRequest {
     }
 }
 
-/// A spawn as a thread asks for it: its token says the rest.
+/// Returns a thread's spawn request. The thread's token determines the session and the parent.
 fn own_child(role: &str) -> SpawnAgentRequest {
     SpawnAgentRequest {
         agent_type: role.to_owned(),
@@ -55,7 +55,7 @@ fn own_child(role: &str) -> SpawnAgentRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_has_an_orchestrator_and_that_an_explorer() {
+async fn root_spawns_orchestrator_that_spawns_explorer() {
     let (pair, tree) = started().await;
     let by_root = tree.by(pair.with_token(&tree.root_token));
     let orchestrator = by_root.spawn_with(own_child("orchestrator")).await;
@@ -70,7 +70,11 @@ async fn a_root_has_an_orchestrator_and_that_an_explorer() {
     assert_eq!(kind(&explorer.thread), StatusKind::PendingInit);
     assert_eq!(explorer.thread.sandbox(), Sandbox::ReadOnly, "the role reads only");
     let source = explorer.thread.source.unwrap();
-    assert_eq!(source.scope(), Scope::User, "seeded into the home");
+    assert_eq!(
+        source.scope(),
+        Scope::User,
+        "the role was written to the home directory"
+    );
     assert_eq!(source.digest.len(), 64);
 
     let log = tree.log().await;
@@ -106,7 +110,11 @@ async fn spawn_below_max_depth_is_rejected() {
     pair.stop_registry().await;
     let by_operator = tree.try_spawn(tree.request_under(&second.id, "worker")).await;
     refused(by_operator, Code::FailedPrecondition, Reason::DepthLimit, TOO_DEEP);
-    assert_eq!(tree.head().await, head, "refusals before the registry record nothing");
+    assert_eq!(
+        tree.head().await,
+        head,
+        "spawns rejected before the call to the registry are not recorded"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,11 +135,11 @@ async fn queued_threads_are_admitted_in_order() {
     let attempt = runner.run(&first.id).await;
     runner.complete(&attempt, "done").await;
     let next = runner.start().await;
-    assert_eq!(next.thread_id, waiting[0], "first come, first served");
+    assert_eq!(next.thread_id, waiting[0], "threads are admitted in order");
     assert_eq!(tree.status(&waiting[0]).await, StatusKind::PendingInit);
     assert_eq!(tree.thread(&waiting[1]).await.queue_position, 1);
 
-    // The slot passed on at once: the settling and the admission are neighbours in the log.
+    // The slot is reused immediately: the admission is the next event after the settling.
     let log = tree.log().await;
     let mut kinds = log.iter().map(|event| &event.kind);
     let settled = kinds.position(|kind| matches!(kind, Some(Kind::TurnEnded(_)))).unwrap();
@@ -143,7 +151,7 @@ async fn queued_threads_are_admitted_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_threads_child_works_where_its_parent_does() {
+async fn child_works_in_directory_of_its_parent() {
     let pair = Pair::start().await;
     let project = pair.project();
     let tree = pair.tree().await;
@@ -168,7 +176,7 @@ async fn a_threads_child_works_where_its_parent_does() {
         not_permitted(answer, &elsewhere);
     }
     parent.spawn_agent(in_directory(inside)).await.unwrap();
-    // An operator knows better.
+    // An operator may choose any directory.
     let request = SpawnAgentRequest {
         working_directory: project,
         ..tree.request_under(&child.id, "worker")
@@ -176,7 +184,7 @@ async fn a_threads_child_works_where_its_parent_does() {
     tree.try_spawn(request).await.unwrap();
 }
 
-/// A role with so many tools and a description that is so long.
+/// Returns the text of a role with this number of tools and this length of its description.
 fn large_role(tools: usize, description: usize) -> String {
     let listed: String = (0..tools)
         .map(|number| format!("  - the_tool_number_{number:04}_with_a_long_name_to_it\n"))
@@ -195,7 +203,7 @@ async fn oversized_role_is_rejected_with_its_size() {
     assert_eq!(scout.grant, scout.tool_policy);
     let log = about(&tree.log().await, &scout.thread_id);
     let Some(Kind::ThreadSpawned(spawned)) = log[0].kind.clone() else {
-        panic!("{log:?} begins otherwise");
+        panic!("unexpected beginning: {log:?}");
     };
     assert_eq!(spawned.agent_description, "x".repeat(1_024));
     assert_eq!(
@@ -233,7 +241,7 @@ async fn edited_template_applies_to_next_spawn() {
     }
     seen.sort();
     seen.dedup();
-    assert_eq!(seen.len(), 3, "each spawn is pinned to its template");
+    assert_eq!(seen.len(), 3, "each spawn uses the template of its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -277,10 +285,14 @@ async fn unavailable_registry_spawns_and_records_nothing() {
     let answer = tree.try_spawn(request.clone()).await;
     let text = "nothing was done, try again";
     let status = refused(answer, Code::Unavailable, Reason::RegistryUnavailable, text);
-    assert!(retry_after(&status).is_some(), "it says when to try again");
-    assert_eq!(tree.head().await, head, "nothing is known, so nothing is recorded");
+    assert!(retry_after(&status).is_some(), "the error contains a retry delay");
+    assert_eq!(
+        tree.head().await,
+        head,
+        "a spawn without a response of the registry is not recorded"
+    );
 
-    // A root with a role needs the registry as well, and no session is left behind.
+    // A root with a role needs the registry as well. The failed call leaves no session.
     let rooted = CreateSessionRequest {
         message: Some(String::from("the task")),
         ..CreateSessionRequest::default()
@@ -355,7 +367,7 @@ async fn admission_records_its_cause() {
         let recorded = decode_record(session, &stored.bytes).unwrap();
         match recorded.event {
             Event::Thread(id, ThreadEvent::Closed { .. }) if id.to_string() == first.id => {
-                assert_eq!(recorded.metadata.cause, None, "a command brought it about");
+                assert_eq!(recorded.metadata.cause, None, "a command caused it");
                 closed = Some(recorded.sequence);
             }
             Event::Thread(id, ThreadEvent::Admitted) if id.to_string() == second.id => {

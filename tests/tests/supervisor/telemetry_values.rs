@@ -1,5 +1,4 @@
-//! Telemetry: every value that a runner tells of a thread is shown with it, the latest one, and only of its present
-//! attempt.
+//! Telemetry: a thread contains the latest value of each kind that its runner sent, of the current attempt only.
 
 use troupe_proto::supervisor::v1::{
     PlanStep, Telemetry, Thread, ToolUse, Usage, attach_request::Message as ToSupervisor, event::Kind as Event,
@@ -21,7 +20,7 @@ fn step(step: &str, state: State) -> PlanStep {
     }
 }
 
-/// All telemetry values of an attempt.
+/// Returns telemetry of an attempt with all values.
 fn values(attempt: &Attempt, activity: &str) -> Telemetry {
     Telemetry {
         thread_id: attempt.thread.clone(),
@@ -53,8 +52,8 @@ fn values(attempt: &Attempt, activity: &str) -> Telemetry {
     }
 }
 
-/// The next telemetry with that activity.
-async fn told(watch: &mut Watch, activity: &str) -> Telemetry {
+/// Returns the next telemetry with this activity.
+async fn next_telemetry(watch: &mut Watch, activity: &str) -> Telemetry {
     watch
         .first(|message| match message {
             Message::Telemetry(telemetry) if telemetry.activity == activity => Some(telemetry),
@@ -73,7 +72,7 @@ fn assert_shows(thread: &Thread, values: &Telemetry) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plan_tool_and_usage_are_shown_with_the_thread() {
+async fn thread_contains_latest_plan_tool_and_usage() {
     let (_pair, tree, mut runner) = attached().await;
     let worker = tree.spawn("worker").await.id;
     let other = tree.spawn("worker").await.id;
@@ -88,18 +87,15 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let (first, elsewhere) = (values(&attempt, "writing"), values(&beside, "reading"));
     runner.say(ToSupervisor::Telemetry(elsewhere.clone())).await;
     runner.say(ToSupervisor::Telemetry(first.clone())).await;
-    assert_eq!(told(&mut watch, "reading").await, elsewhere);
-    assert_eq!(told(&mut watch, "writing").await, first);
+    assert_eq!(next_telemetry(&mut watch, "reading").await, elsewhere);
+    assert_eq!(next_telemetry(&mut watch, "writing").await, first);
     let own = subtree
         .first(|message| match message {
             Message::Telemetry(telemetry) => Some(telemetry),
             _ => None,
         })
         .await;
-    assert_eq!(
-        own, first,
-        "a subtree's watcher receives values of its own threads only"
-    );
+    assert_eq!(own, first, "a watcher of a subtree receives only values of its threads");
     assert_shows(&tree.thread(&worker).await, &first);
     for thread in tree.threads().await {
         if thread.thread_id == worker {
@@ -109,33 +105,32 @@ async fn plan_tool_and_usage_are_shown_with_the_thread() {
     let (_, threads) = tree.watch().await.snapshot().await;
     let shown = threads.iter().find(|thread| thread.thread_id == worker).unwrap();
     assert_shows(shown, &first);
-    assert_eq!(tree.head().await, head, "it is in no log");
+    assert_eq!(tree.head().await, head, "telemetry is not in the log");
 
-    // The latest values take the place of all before them, of those too that are not told any more.
+    // The latest telemetry replaces all earlier values, including values that it does not contain.
     let second = Telemetry {
         last_tool: None,
         plan: vec![step("test", State::Completed)],
         ..values(&attempt, "testing")
     };
     runner.say(ToSupervisor::Telemetry(second.clone())).await;
-    assert_eq!(told(&mut watch, "testing").await, second);
+    assert_eq!(next_telemetry(&mut watch, "testing").await, second);
     assert_shows(&tree.thread(&worker).await, &second);
     assert_shows(&tree.thread(&other).await, &elsewhere);
 }
 
-/// Fails if telemetry is stored without a check of its generation: late values of an earlier attempt would then replace
-/// the current ones.
+/// Without a check of the generation, late values of an earlier attempt would replace the current values.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_telemetry_of_earlier_attempt_is_ignored() {
     let (_pair, tree, mut runner, worker, first) = working().await;
-    let second = again(&tree, &mut runner, &first).await;
+    let second = resume_with_turn(&tree, &mut runner, &first).await;
     let mut watch = tree.watch().await;
     let present = values(&second, "writing");
     runner.say(ToSupervisor::Telemetry(present.clone())).await;
-    told(&mut watch, "writing").await;
+    next_telemetry(&mut watch, "writing").await;
 
     runner.say(ToSupervisor::Telemetry(values(&first, "reading"))).await;
-    // What a runner says is read in order: once this is durable, that was.
+    // A runner's messages are read in order, so the telemetry is processed before this report is durable.
     runner.complete(&second, "done").await;
     let thread = tree.thread(&worker).await;
     assert_eq!((&thread.plan, &thread.last_tool), (&present.plan, &present.last_tool));
@@ -152,12 +147,12 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
         name: String::from("exec_command"),
         detail: String::new(),
     });
-    assert_eq!(told(&mut watch, "reading").await.last_tool, seen);
+    assert_eq!(next_telemetry(&mut watch, "reading").await.last_tool, seen);
     let tree = tree.by(viewer);
     assert_eq!(tree.thread(&worker).await.last_tool, seen);
 }
 
-/// Fails as long as every text of telemetry has the same bound: the proto promises less than that for these two.
+/// The proto file promises smaller limits for these two texts than for the other texts of telemetry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_values_are_truncated_to_limits() {
     let (_pair, tree, runner, _, attempt) = working().await;
@@ -172,7 +167,7 @@ async fn telemetry_values_are_truncated_to_limits() {
         ..values(&attempt, "writing")
     };
     runner.say(ToSupervisor::Telemetry(much)).await;
-    let told = told(&mut watch, "writing").await;
+    let told = next_telemetry(&mut watch, "writing").await;
     assert_eq!(told.plan.len(), 64);
     assert!(
         told.plan
@@ -185,7 +180,7 @@ async fn telemetry_values_are_truncated_to_limits() {
     assert!(detail.chars().count() <= 160, "{} characters", detail.chars().count());
 }
 
-/// Usage with so many tokens read, and with so many turns.
+/// Returns a usage with this number of input tokens and turns.
 fn tokens(input_tokens: u64, turns: u32) -> Usage {
     Usage {
         input_tokens,
@@ -194,20 +189,20 @@ fn tokens(input_tokens: u64, turns: u32) -> Usage {
     }
 }
 
-/// The tokens read and the turns that a thread has used.
+/// Returns the input tokens and the turns that a thread has used.
 async fn used(tree: &Tree, thread: &str) -> (u64, u32) {
     let usage = tree.thread(thread).await.usage.unwrap();
     (usage.input_tokens, usage.turns)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn usage_is_kept_over_close_resume_loss_and_restart() {
+async fn usage_survives_close_resume_loss_and_restart() {
     let (mut pair, tree, mut runner, worker, first) = working().await;
     runner.complete_having_used(&first, tokens(1_000, 1)).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
 
-    // Closed and resumed: the next attempt counts from zero, the thread does not.
-    let second = again(&tree, &mut runner, &first).await;
+    // After a close and a resume, the usage of the next attempt starts at zero, but not the usage of the thread.
+    let second = resume_with_turn(&tree, &mut runner, &first).await;
     assert_eq!(used(&tree, &worker).await, (1_000, 1));
     let mut watch = tree.watch().await;
     let present = Telemetry {
@@ -215,7 +210,7 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
         ..values(&second, "writing")
     };
     runner.say(ToSupervisor::Telemetry(present)).await;
-    let shown = told(&mut watch, "writing").await.usage.unwrap();
+    let shown = next_telemetry(&mut watch, "writing").await.usage.unwrap();
     assert_eq!(shown.input_tokens, 1_500, "watchers see the lifetime's usage as well");
     assert_eq!(used(&tree, &worker).await.0, 1_500);
 
@@ -235,14 +230,14 @@ async fn usage_is_kept_over_close_resume_loss_and_restart() {
     let tree = tree.after_restart(&mut pair).await;
     assert_eq!(used(&tree, &worker).await.0, 1_700);
     let session = tree.now().await.roll_up.unwrap().usage.unwrap();
-    assert_eq!(session.input_tokens, 1_700, "a session's usage has its closed threads'");
+    assert_eq!(session.input_tokens, 1_700, "a session's usage includes closed threads");
     let below = tree.try_thread(&tree.root).await.unwrap();
     let below = below.roll_up.unwrap().usage.unwrap();
-    assert_eq!(below.input_tokens, 1_700, "and so has a subtree's");
+    assert_eq!(below.input_tokens, 1_700, "a subtree's usage includes closed threads");
 }
 
-/// Closes the thread of an attempt, opens it again and has its next turn begin: the next attempt.
-async fn again(tree: &Tree, runner: &mut Runner, attempt: &Attempt) -> Attempt {
+/// Closes the thread of an attempt, resumes it and begins its next turn. Returns the new attempt.
+async fn resume_with_turn(tree: &Tree, runner: &mut Runner, attempt: &Attempt) -> Attempt {
     runner.complete(attempt, "done").await;
     tree.close_with(runner, attempt).await;
     tree.resume(&attempt.thread).await;

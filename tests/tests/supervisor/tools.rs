@@ -26,8 +26,8 @@ use troupe_tests::{
     within,
 };
 
-/// A session of whose calls of some tools an operator hears, with a thread at work.
-struct TestCluster {
+/// A session in which calls of some tools need an operator's approval, with a running thread.
+struct TestSession {
     pair: Pair,
     tree: Tree,
     runner: Runner,
@@ -35,7 +35,7 @@ struct TestCluster {
     attempt: Attempt,
 }
 
-impl TestCluster {
+impl TestSession {
     async fn start() -> Self {
         Self::with("worker", "exec_*").await
     }
@@ -48,7 +48,8 @@ impl TestCluster {
         Self::of(role, request, hello("r")).await
     }
 
-    /// A session in this mode. The operating system confines the program to the workspace, or not.
+    /// Creates a session in this mode. `enforces_workspace` says whether the operating system confines the program to
+    /// the workspace.
     async fn confined(mode: Mode, enforces_workspace: bool) -> Self {
         let request = CreateSessionRequest {
             mode: mode.into(),
@@ -82,7 +83,7 @@ impl TestCluster {
         authorize(self.agent(), request).await.unwrap()
     }
 
-    /// The calls that wait for an operator, by id.
+    /// Returns the ids of the approvals that wait for an operator.
     async fn waiting(&self) -> Vec<String> {
         let approvals = self.tree.pending_approvals().await;
         for approval in &approvals {
@@ -93,7 +94,7 @@ impl TestCluster {
     }
 
     async fn resolve(&self, approval_id: &str, grant: bool) {
-        self.tree.resolve(approval_id, grant, "looked at").await;
+        self.tree.resolve(approval_id, grant, "checked").await;
     }
 
     async fn waits_for_an_operator(&self) -> bool {
@@ -120,93 +121,91 @@ fn call(tool: &str, arguments: &str) -> AuthorizeToolRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gated_call_waits_only_for_an_operator() {
-    let cluster = TestCluster::start().await;
-    assert!(cluster.ask(call("read_file", "{}")).await.allowed);
+    let test = TestSession::start().await;
+    assert!(test.ask(call("read_file", "{}")).await.allowed);
 
     let make = call("exec_command", r#"{"cmd":"make"}"#);
-    let asked = cluster.ask(make.clone()).await;
+    let asked = test.ask(make.clone()).await;
     assert!(!asked.allowed && !asked.approval_id.is_empty(), "{asked:?}");
     assert_eq!(
-        cluster.ask(make.clone()).await,
+        test.ask(make.clone()).await,
         asked,
         "a repeated call causes no second approval"
     );
-    assert_eq!(cluster.waiting().await, std::slice::from_ref(&asked.approval_id));
-    assert!(cluster.waits_for_an_operator().await);
+    assert_eq!(test.waiting().await, std::slice::from_ref(&asked.approval_id));
+    assert!(test.waits_for_an_operator().await);
 
-    cluster.resolve(&asked.approval_id, true).await;
-    let granted = cluster.ask(make).await;
+    test.resolve(&asked.approval_id, true).await;
+    let granted = test.ask(make).await;
     assert!(granted.allowed, "{granted:?}");
     assert_eq!(granted.approval_id, asked.approval_id);
-    assert!(!cluster.waits_for_an_operator().await);
+    assert!(!test.waits_for_an_operator().await);
 
-    // The grant was for that call, not for its tool.
-    let other = cluster.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
+    // The grant applies to that call, not to all calls of its tool.
+    let other = test.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
     assert!(!other.allowed && other.approval_id != asked.approval_id, "{other:?}");
-    cluster.resolve(&other.approval_id, false).await;
-    let denied = cluster.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
+    test.resolve(&other.approval_id, false).await;
+    let denied = test.ask(call("exec_command", r#"{"cmd":"rm -r ."}"#)).await;
     assert!(!denied.allowed);
-    assert_eq!(denied.reason, "an operator denied the call: looked at");
+    assert_eq!(denied.reason, "an operator denied the call: checked");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn approval_decision_completes_waiting_calls() {
-    let mut cluster = TestCluster::start().await;
+    let mut test = TestSession::start().await;
     let patient = AuthorizeToolRequest {
         wait: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
         ..call("exec_command", r#"{"cmd":"make"}"#)
     };
-    let waiting = tokio::spawn(authorize(cluster.agent(), patient));
-    cluster.runner.say(ToSupervisor::ToolRequest(question(&cluster))).await;
-    let mut watch = cluster.tree.watch_after(0).await;
+    let waiting = tokio::spawn(authorize(test.agent(), patient));
+    test.runner.say(ToSupervisor::ToolRequest(question(&test))).await;
+    let mut watch = test.tree.watch_after(0).await;
     for _ in 0..2 {
         let asked = watch.approval().await;
-        cluster.resolve(&asked.approval_id, true).await;
+        test.resolve(&asked.approval_id, true).await;
     }
     assert!(waiting.await.unwrap().unwrap().allowed);
-    let decision = cluster.runner.decision().await;
+    let decision = test.runner.decision().await;
     assert!(decision.allowed, "{decision:?}");
     assert_eq!(decision.request_id, "q");
 }
 
-/// The whole call that an approval covers, as an operator reads it.
-async fn covered(cluster: &TestCluster, approval: &Approval) -> Value {
+/// Returns the complete call that an approval covers, as an operator reads it.
+async fn covered(test: &TestSession, approval: &Approval) -> Value {
     let digest = &approval.content.as_ref().expect("the call is content").digest;
-    let bytes = read(&cluster.tree.client(), &cluster.tree.session, digest)
-        .await
-        .unwrap();
+    let bytes = read(&test.tree.client(), &test.tree.session, digest).await.unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_covers_one_digest_of_redacted_arguments() {
-    let mut cluster = TestCluster::start().await;
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    let mut test = TestSession::start().await;
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
     let ask = |id: &str, digit: &str| ToolRequest {
         request_id: id.to_owned(),
         arguments_json: String::from(r#"{"cmd":"<redacted>"}"#),
         arguments_sha256: digit.repeat(64),
-        ..question(&cluster)
+        ..question(&test)
     };
     let (first, same, other) = (ask("first", "a"), ask("same", "a"), ask("other", "b"));
-    cluster.runner.say(ToSupervisor::ToolRequest(first)).await;
+    test.runner.say(ToSupervisor::ToolRequest(first)).await;
     let asked = watch.approval().await;
-    cluster.resolve(&asked.approval_id, true).await;
-    assert!(cluster.runner.decision().await.allowed);
-    assert!(cluster.runner.ask(same).await.allowed, "the same call is granted");
+    test.resolve(&asked.approval_id, true).await;
+    assert!(test.runner.decision().await.allowed);
+    assert!(test.runner.ask(same).await.allowed, "the same call is granted");
 
-    cluster.runner.say(ToSupervisor::ToolRequest(other)).await;
+    test.runner.say(ToSupervisor::ToolRequest(other)).await;
     let second = watch.approval().await;
     assert_ne!(second.approval_id, asked.approval_id);
     assert_ne!(second.call_sha256, asked.call_sha256);
-    cluster.resolve(&second.approval_id, false).await;
-    assert!(!cluster.runner.decision().await.allowed);
+    test.resolve(&second.approval_id, false).await;
+    assert!(!test.runner.decision().await.allowed);
 
     let malformed = ToolRequest {
         arguments_sha256: String::from("A"),
-        ..question(&cluster)
+        ..question(&test)
     };
-    let refused = cluster.runner.ask(malformed).await;
+    let refused = test.runner.ask(malformed).await;
     assert_eq!(
         refused.reason,
         "arguments_sha256 must be 64 lower-case hexadecimal digits or empty"
@@ -215,34 +214,34 @@ async fn grant_covers_one_digest_of_redacted_arguments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_covers_one_set_of_paths() {
-    let cluster = TestCluster::with("worker", "apply_patch").await;
+    let test = TestSession::with("worker", "apply_patch").await;
     let write = |path: &str| AuthorizeToolRequest {
-        resolved_paths: vec![format!("{}/{path}", cluster.pair.project())],
+        resolved_paths: vec![format!("{}/{path}", test.pair.project())],
         ..call("apply_patch", "{}")
     };
-    let asked = cluster.ask(write("a")).await;
-    cluster.resolve(&asked.approval_id, true).await;
-    assert!(cluster.ask(write("a")).await.allowed);
-    let other = cluster.ask(write("b")).await;
+    let asked = test.ask(write("a")).await;
+    test.resolve(&asked.approval_id, true).await;
+    assert!(test.ask(write("a")).await.allowed);
+    let other = test.ask(write("b")).await;
     assert!(!other.allowed && other.approval_id != asked.approval_id, "{other:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operator_sees_the_whole_call_and_its_threads() {
-    let cluster = TestCluster::start().await;
+    let test = TestSession::start().await;
     let command = format!("echo {} && rm -r .", "x".repeat(10_000));
-    let path = format!("{}/a", cluster.pair.project());
+    let path = format!("{}/a", test.pair.project());
     let ask = AuthorizeToolRequest {
         resolved_paths: vec![path.clone()],
         ..call("exec_command", &json!({"cmd": command}).to_string())
     };
-    cluster.ask(ask).await;
-    let approvals = cluster.tree.pending_approvals().await;
+    test.ask(ask).await;
+    let approvals = test.tree.pending_approvals().await;
     let [approval] = &approvals[..] else {
-        panic!("one waits, not {approvals:?}");
+        panic!("expected one approval, not {approvals:?}");
     };
     assert_eq!(
-        covered(&cluster, approval).await,
+        covered(&test, approval).await,
         json!({
             "tool": "exec_command",
             "runner_kind": "",
@@ -255,43 +254,43 @@ async fn operator_sees_the_whole_call_and_its_threads() {
         .iter()
         .map(|thread| thread.thread_id.as_str())
         .collect();
-    assert_eq!(threads, [cluster.worker.id.as_str(), cluster.tree.root.as_str()]);
+    assert_eq!(threads, [test.worker.id.as_str(), test.tree.root.as_str()]);
     assert_eq!(approval.threads[0].agent_type, "worker");
 
-    let viewer = cluster.pair.with_token(VIEWER);
-    let seen = cluster.tree.by(viewer.clone()).pending_approvals().await;
+    let viewer = test.pair.with_token(VIEWER);
+    let seen = test.tree.by(viewer.clone()).pending_approvals().await;
     assert_eq!(
         (&seen[0].call_sha256, &seen[0].content),
         (&approval.call_sha256, &approval.content)
     );
     let digest = &approval.content.as_ref().unwrap().digest;
-    let answer = read(&viewer, &cluster.tree.session, digest).await;
+    let answer = read(&viewer, &test.tree.session, digest).await;
     let text = "viewers read the contents of artifacts only; ask an operator for this one";
     not_permitted(answer, text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_too_large_to_show_is_denied_only_if_gated() {
-    let mut cluster = TestCluster::start().await;
+    let mut test = TestSession::start().await;
     let large = ToolRequest {
         arguments_json: String::new(),
         arguments_sha256: "a".repeat(64),
         omitted_bytes: 100_000,
-        ..question(&cluster)
+        ..question(&test)
     };
     let ungated = ToolRequest {
         tool: String::from("write_file"),
-        resolved_paths: vec![format!("{}/a", cluster.pair.project())],
+        resolved_paths: vec![format!("{}/a", test.pair.project())],
         ..large.clone()
     };
-    let allowed = cluster.runner.ask(ungated).await;
+    let allowed = test.runner.ask(ungated).await;
     assert!(allowed.allowed, "{allowed:?}");
-    let denied = cluster.runner.ask(large).await;
+    let denied = test.runner.ask(large).await;
     assert!(
         !denied.allowed && denied.reason.contains("100000 bytes of arguments"),
         "{denied:?}"
     );
-    assert!(cluster.waiting().await.is_empty());
+    assert!(test.waiting().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -301,8 +300,8 @@ async fn write_without_paths_needs_a_confining_runner() {
         (true, Mode::Implementation, true),
         (true, Mode::Planning, false),
     ] {
-        let cluster = TestCluster::confined(mode, enforces_workspace).await;
-        let decided = cluster.ask(call("apply_patch", "{}")).await;
+        let test = TestSession::confined(mode, enforces_workspace).await;
+        let decided = test.ask(call("apply_patch", "{}")).await;
         assert_eq!(decided.allowed, allowed, "{enforces_workspace} {mode:?}: {decided:?}");
         if !enforces_workspace {
             assert!(decided.reason.contains("does not name the files"), "{decided:?}");
@@ -310,18 +309,18 @@ async fn write_without_paths_needs_a_confining_runner() {
     }
 }
 
-/// A command in PLANNING, by a runner whose kind confines or not and that says whether its view is limited to docs/.
+/// Tries commands in PLANNING with runners that confine programs or not, and that limit the view to docs/ or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_in_planning_need_a_view_of_docs_only() {
     for (enforces_workspace, docs_only, allowed) in [(true, true, true), (true, false, false), (false, true, false)] {
-        let mut cluster = TestCluster::confined(Mode::Planning, enforces_workspace).await;
+        let mut test = TestSession::confined(Mode::Planning, enforces_workspace).await;
         let request = ToolRequest {
             tool: String::from("exec_command"),
             runner_kind: String::from("test"),
             docs_only,
-            ..question(&cluster)
+            ..question(&test)
         };
-        let decision = cluster.runner.ask(request).await;
+        let decision = test.runner.ask(request).await;
         assert_eq!(
             decision.allowed, allowed,
             "{enforces_workspace} {docs_only}: {decision:?}"
@@ -339,42 +338,43 @@ async fn thread_does_not_choose_the_kind_of_its_call() {
         enforces_read_only: true,
         enforces_workspace: true,
     });
-    let cluster = TestCluster::of("worker", CreateSessionRequest::default(), hello).await;
+    let test = TestSession::of("worker", CreateSessionRequest::default(), hello).await;
     let request = AuthorizeToolRequest {
         runner_kind: String::from("claude"),
         ..call("apply_patch", "{}")
     };
-    assert!(!cluster.ask(request.clone()).await.allowed);
+    assert!(!test.ask(request.clone()).await.allowed);
     let request = AuthorizeToolRequest {
-        thread_id: cluster.worker.id.clone(),
-        session_id: cluster.tree.session.clone(),
+        thread_id: test.worker.id.clone(),
+        session_id: test.tree.session.clone(),
         ..request
     };
-    let of_operator = authorize(cluster.tree.client(), request).await.unwrap();
+    let of_operator = authorize(test.tree.client(), request).await.unwrap();
     assert!(of_operator.allowed, "{of_operator:?}");
 }
 
-/// Each would be one more record when the agent is closed, and no operator could decide them all.
+/// Without a limit, each waiting call would cause a record when the agent is closed, and there could be more than
+/// operators can decide.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_calls_of_an_agent_are_limited() {
-    let cluster = TestCluster::start().await;
+    let test = TestSession::start().await;
     for number in 0..64 {
-        let asked = cluster.ask(call("exec_command", &number.to_string())).await;
+        let asked = test.ask(call("exec_command", &number.to_string())).await;
         assert!(!asked.approval_id.is_empty(), "{asked:?}");
     }
-    let answer = authorize(cluster.agent(), call("exec_command", "64")).await;
+    let answer = authorize(test.agent(), call("exec_command", "64")).await;
     let text = "has 64 tool calls that wait for an operator; wait until some are decided";
     refused(answer, Code::ResourceExhausted, Reason::LimitExceeded, text);
-    cluster.resolve(&cluster.waiting().await[0], false).await;
-    assert!(!cluster.ask(call("exec_command", "64")).await.approval_id.is_empty());
+    test.resolve(&test.waiting().await[0], false).await;
+    assert!(!test.ask(call("exec_command", "64")).await.approval_id.is_empty());
 }
 
-/// A question of the runner's about the thread at work, which an operator has to decide.
-fn question(cluster: &TestCluster) -> ToolRequest {
+/// Returns a request of the runner for a tool call of the running thread that an operator must decide.
+fn question(test: &TestSession) -> ToolRequest {
     ToolRequest {
         request_id: String::from("q"),
-        thread_id: cluster.worker.id.clone(),
-        generation: cluster.attempt.generation,
+        thread_id: test.worker.id.clone(),
+        generation: test.attempt.generation,
         tool: String::from("command"),
         arguments_json: String::from(r#"{"cmd":"ls"}"#),
         runner_kind: String::from("process"),
@@ -384,17 +384,17 @@ fn question(cluster: &TestCluster) -> ToolRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undecided_calls_of_a_runner_are_limited() {
-    let mut cluster = TestCluster::start().await;
-    let mut watch = cluster.tree.watch_after(0).await;
-    let call = question(&cluster);
+    let mut test = TestSession::start().await;
+    let mut watch = test.tree.watch_after(0).await;
+    let call = question(&test);
     for number in 0..=1_024 {
         let call = ToolRequest {
             request_id: number.to_string(),
             ..call.clone()
         };
-        cluster.runner.say(ToSupervisor::ToolRequest(call)).await;
+        test.runner.say(ToSupervisor::ToolRequest(call)).await;
     }
-    let refused = cluster.runner.decision().await;
+    let refused = test.runner.decision().await;
     assert_eq!(
         (refused.request_id.as_str(), refused.allowed),
         ("1024", false),
@@ -404,15 +404,15 @@ async fn undecided_calls_of_a_runner_are_limited() {
         refused.reason,
         "1024 tool calls of this runner are not decided yet, which is the limit; call again later"
     );
-    // The others wait for one and the same operator's word.
-    assert_eq!(cluster.waiting().await, [watch.approval().await.approval_id]);
+    // The other calls wait for the same approval.
+    assert_eq!(test.waiting().await, [watch.approval().await.approval_id]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oversized_call_fields_are_named() {
-    let mut cluster = TestCluster::start().await;
+    let mut test = TestSession::start().await;
     let enlarged = |enlarge: fn(&mut ToolRequest)| {
-        let mut call = question(&cluster);
+        let mut call = question(&test);
         enlarge(&mut call);
         call
     };
@@ -444,19 +444,19 @@ async fn oversized_call_fields_are_named() {
     ];
     for (call, what) in too_large {
         let request_id = call.request_id.clone();
-        let refused = cluster.runner.ask(call).await;
+        let refused = test.runner.ask(call).await;
         assert_eq!((refused.request_id, refused.allowed), (request_id, false));
         let reason = format!("the tool call is too large to be decided: {what}");
         assert_eq!(refused.reason, reason);
     }
-    assert!(cluster.waiting().await.is_empty(), "no approval is requested");
+    assert!(test.waiting().await.is_empty(), "no approval is requested");
 }
 
-/// It names its tools as it likes, and must not fill the log with names.
+/// An agent can invent names of tools. It must not be able to fill the log with them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_kinds_of_denials_record_one_event() {
-    let mut cluster = TestCluster::start().await;
-    cluster.worker = cluster
+    let mut test = TestSession::start().await;
+    test.worker = test
         .tree
         .spawn_where("worker", |spawn| {
             spawn.permissions = Some(ToolCeiling {
@@ -465,11 +465,11 @@ async fn many_kinds_of_denials_record_one_event() {
             });
         })
         .await;
-    cluster.runner.run(&cluster.worker.id).await;
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    test.runner.run(&test.worker.id).await;
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
     for number in 0..100 {
         let call = call(&format!("denied_{number}"), "{}");
-        assert!(!cluster.ask(call).await.allowed);
+        assert!(!test.ask(call).await.allowed);
     }
     let mut tools = Vec::new();
     while tools.last().is_none_or(|tool| tool != "other tools") {
@@ -482,22 +482,23 @@ async fn many_kinds_of_denials_record_one_event() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_tool_denials_record_one_event() {
-    let cluster = TestCluster::start().await;
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    let test = TestSession::start().await;
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
     for _ in 0..100 {
-        assert!(!cluster.ask(call("spawn_agent", "{}")).await.allowed);
+        assert!(!test.ask(call("spawn_agent", "{}")).await.allowed);
     }
     let event = watch.event().await;
     match event.kind {
         Some(Kind::ToolDenied(denied)) => assert_eq!((denied.tool.as_str(), denied.count), ("spawn_agent", 1)),
-        other => panic!("the first denial is recorded at once: {other:?}"),
+        other => panic!("the first denial is recorded immediately: {other:?}"),
     }
-    assert_eq!(cluster.tree.head().await, event.sequence, "the others are counted");
+    assert_eq!(test.tree.head().await, event.sequence, "the others are counted");
 }
 
-/// Returns the error of a call that is not decided and that has half a second.
+/// Makes an undecided call with a deadline of half a second and returns its error.
 async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl Fn(Duration) -> F) -> Status {
-    /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
+    /// Maximum number of attempts. The response has a tenth of a second to arrive, which a busy machine sometimes
+    /// misses.
     const ATTEMPTS: usize = 10;
     for _ in 0..ATTEMPTS {
         let status = within("an answer", call(Duration::from_millis(500))).await.unwrap_err();
@@ -512,29 +513,29 @@ async fn undecided<T: Debug, F: Future<Output = Result<T, Status>>>(call: impl F
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn own_tool_call_awaits_approval_on_every_path() {
-    let cluster = TestCluster::with("orchestrator", "close_*").await;
-    let child = cluster.tree.spawn_under(&cluster.worker.id, "worker").await;
+    let test = TestSession::with("orchestrator", "close_*").await;
+    let child = test.tree.spawn_under(&test.worker.id, "worker").await;
     let close = |reason: &str| CloseAgentRequest {
         thread_id: child.id.clone(),
         reason: reason.to_owned(),
         ..CloseAgentRequest::default()
     };
     let calling = |reason: &str| {
-        let (mut agent, request) = (cluster.agent(), close(reason));
+        let (mut agent, request) = (test.agent(), close(reason));
         tokio::spawn(async move { agent.close_agent(request).await })
     };
-    // A call that it may not make at all causes no approval request.
+    // A call that the agent may not make at all causes no approval request.
     let root = CloseAgentRequest {
-        thread_id: cluster.tree.root.clone(),
+        thread_id: test.tree.root.clone(),
         ..CloseAgentRequest::default()
     };
     let text = "Not permitted to close agents outside your subtree.";
-    outside_subtree(cluster.agent().close_agent(root).await, text);
-    assert!(cluster.waiting().await.is_empty());
+    outside_subtree(test.agent().close_agent(root).await, text);
+    assert!(test.waiting().await.is_empty());
 
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
     let status = undecided(|time| {
-        let (mut agent, mut hurried) = (cluster.agent(), Request::new(close("done")));
+        let (mut agent, mut hurried) = (test.agent(), Request::new(close("done")));
         hurried.set_timeout(time);
         async move { agent.close_agent(hurried).await }
     })
@@ -547,56 +548,55 @@ async fn own_tool_call_awaits_approval_on_every_path() {
         first.subject,
         format!("Tool call: close_agent {{\"id\":\"{}\"}}", child.id)
     );
-    assert!(cluster.waits_for_an_operator().await);
-    assert_ne!(cluster.tree.status(&child.id).await, StatusKind::Shutdown);
+    assert!(test.waits_for_an_operator().await);
+    assert_ne!(test.tree.status(&child.id).await, StatusKind::Shutdown);
 
     // A repeated call keeps waiting, and a different call needs a separate approval.
     let (same, other) = (calling("done"), calling("not needed"));
     let second = watch.approval().await;
     assert_eq!(
-        cluster.waiting().await,
+        test.waiting().await,
         [first.approval_id.as_str(), second.approval_id.as_str()]
     );
-    cluster.resolve(&second.approval_id, false).await;
+    test.resolve(&second.approval_id, false).await;
     let answer = within("an answer", other).await.unwrap();
-    let text = "an operator denied the call: looked at";
+    let text = "an operator denied the call: checked";
     refused(answer, Code::PermissionDenied, Reason::ToolDenied, text);
-    cluster.resolve(&first.approval_id, true).await;
+    test.resolve(&first.approval_id, true).await;
     within("an answer", same).await.unwrap().unwrap();
-    let closed = cluster.tree.thread(&child.id).await;
+    let closed = test.tree.thread(&child.id).await;
     assert!(has(&closed, ConditionKind::Closing) || kind(&closed) == StatusKind::Shutdown);
 
     // Operators need no approval.
-    cluster.tree.client().close_agent(close("mine")).await.unwrap();
-    assert!(cluster.waiting().await.is_empty());
+    test.tree.client().close_agent(close("mine")).await.unwrap();
+    assert!(test.waiting().await.is_empty());
 }
 
-/// The client that executes a root has no turns. Its repeated request counts as another call and needs an operator
-/// again.
+/// The client that executes a root has no turns, so its repeated request counts as a new call and needs a new approval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_turns_decision_is_used_by_one_call() {
-    let cluster = TestCluster::with("orchestrator", "list_active_agents").await;
-    let root = cluster.pair.with_token(&cluster.tree.root_token);
+    let test = TestSession::with("orchestrator", "list_active_agents").await;
+    let root = test.pair.with_token(&test.tree.root_token);
     let list = |time: Duration| {
         let (mut root, mut request) = (root.clone(), Request::new(ListActiveAgentsRequest::default()));
         request.set_timeout(time);
         async move { root.list_active_agents(request).await }
     };
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
 
     let first_call = tokio::spawn(list(MAX_WAIT));
     let first = watch.approval().await;
-    cluster.resolve(&first.approval_id, true).await;
+    test.resolve(&first.approval_id, true).await;
     within("an answer", first_call).await.unwrap().unwrap();
 
-    // No call waits when this one is decided: the next call gets the decision.
+    // No call waits at the time of this decision, so the next call uses it.
     let status = undecided(list).await;
     let second = watch.approval().await;
     assert_ne!(second.approval_id, first.approval_id);
     assert_eq!(metadata_of(&status)["approval_id"], second.approval_id);
-    cluster.resolve(&second.approval_id, false).await;
+    test.resolve(&second.approval_id, false).await;
     let answer = within("an answer", list(MAX_WAIT)).await;
-    let text = "an operator denied the call: looked at";
+    let text = "an operator denied the call: checked";
     refused(answer, Code::PermissionDenied, Reason::ToolDenied, text);
 
     let status = undecided(list).await;
@@ -605,26 +605,26 @@ async fn without_turns_decision_is_used_by_one_call() {
     assert!(![first.approval_id, second.approval_id].contains(&third.approval_id));
 }
 
-/// One decision lets one call run, however many say the same at once.
+/// One decision permits one call, even if several equal calls wait at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_turns_grant_is_used_by_one_waiting_call() {
     const CALLS: usize = 8;
-    let cluster = TestCluster::with("orchestrator", "list_active_agents").await;
-    let root = cluster.pair.with_token(&cluster.tree.root_token);
-    let mut watch = cluster.tree.watch_after(cluster.tree.head().await).await;
+    let test = TestSession::with("orchestrator", "list_active_agents").await;
+    let root = test.pair.with_token(&test.tree.root_token);
+    let mut watch = test.tree.watch_after(test.tree.head().await).await;
     let mut calls = JoinSet::new();
     for _ in 0..CALLS {
         let mut root = root.clone();
         calls.spawn(async move { root.list_active_agents(ListActiveAgentsRequest::default()).await });
     }
     let asked = watch.approval().await;
-    cluster.resolve(&asked.approval_id, true).await;
+    test.resolve(&asked.approval_id, true).await;
 
-    // A call that waited at the same time is rejected. A later call requests a new approval, and that rejects it.
+    // A call that waited at the same time is rejected. A later call requests a new approval, which is denied.
     let refusing = async {
         loop {
             let asked = watch.approval().await;
-            cluster.resolve(&asked.approval_id, false).await;
+            test.resolve(&asked.approval_id, false).await;
         }
     };
     let answered = async {
@@ -639,7 +639,7 @@ async fn without_turns_grant_is_used_by_one_waiting_call() {
     };
     let granted = tokio::select! {
         granted = within("all answers", answered) => granted,
-        () = refusing => unreachable!("it never ends"),
+        () = refusing => unreachable!("the loop never ends"),
     };
     assert_eq!(granted, 1);
 }
@@ -647,33 +647,30 @@ async fn without_turns_grant_is_used_by_one_waiting_call() {
 /// A call that fails in any case needs no approval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_call_causes_no_approval() {
-    let cluster = TestCluster::with("orchestrator", "send_input").await;
-    let child = cluster.tree.spawn_under(&cluster.worker.id, "worker").await;
-    let by_agent = cluster.tree.by(cluster.agent());
+    let test = TestSession::with("orchestrator", "send_input").await;
+    let child = test.tree.spawn_under(&test.worker.id, "worker").await;
+    let by_agent = test.tree.by(test.agent());
     let answer = by_agent.try_send(input(&child.id, " ")).await;
     let text = "Empty message can't be sent to an agent";
     refused(answer, Code::InvalidArgument, Reason::InvalidInput, text);
-    assert!(cluster.waiting().await.is_empty());
+    assert!(test.waiting().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn viewers_see_the_tool_without_arguments() {
-    let cluster = TestCluster::start().await;
-    cluster.ask(call("exec_command", r#"{"cmd":"make s3cret"}"#)).await;
-    let head = cluster.tree.head().await;
+    let test = TestSession::start().await;
+    test.ask(call("exec_command", r#"{"cmd":"make s3cret"}"#)).await;
+    let head = test.tree.head().await;
     for (client, seen) in [
-        (
-            cluster.tree.client(),
-            r#"Tool call: exec_command {"cmd":"make s3cret"}"#,
-        ),
-        (cluster.pair.with_token(VIEWER), "Tool call: exec_command"),
+        (test.tree.client(), r#"Tool call: exec_command {"cmd":"make s3cret"}"#),
+        (test.pair.with_token(VIEWER), "Tool call: exec_command"),
     ] {
-        let tree = cluster.tree.by(client);
+        let tree = test.tree.by(client);
         assert_eq!(tree.pending_approvals().await[0].subject, seen);
 
-        let thread = Some(tree.thread(&cluster.worker.id).await);
+        let thread = Some(tree.thread(&test.worker.id).await);
         let (_, threads) = tree.watch().await.snapshot().await;
-        let watched = threads.into_iter().find(|thread| thread.thread_id == cluster.worker.id);
+        let watched = threads.into_iter().find(|thread| thread.thread_id == test.worker.id);
         for thread in [thread, watched] {
             assert_eq!(thread.unwrap().conditions[0].reason, seen);
         }

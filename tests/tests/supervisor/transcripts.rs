@@ -41,7 +41,7 @@ async fn page(client: &Supervisor, request: ListTranscriptRequest) -> Result<Lis
     Ok(answer.into_inner())
 }
 
-/// The numbers and texts of a page.
+/// Returns the numbers and texts of a page.
 fn shown(page: &ListTranscriptResponse) -> Vec<(u64, &str)> {
     page.entries
         .iter()
@@ -150,7 +150,7 @@ impl Watch {
         Self(watch.unwrap().into_inner())
     }
 
-    /// The next entries; bookmarks are passed over.
+    /// Returns the next entries and skips bookmarks.
     async fn entries(&mut self) -> Vec<(u64, String)> {
         loop {
             let message = self.message().await;
@@ -165,7 +165,7 @@ impl Watch {
     }
 
     async fn message(&mut self) -> WatchTranscriptResponse {
-        within("news of a transcript", self.0.message())
+        within("a message of a transcript watch", self.0.message())
             .await
             .unwrap()
             .expect("the stream continues")
@@ -212,7 +212,7 @@ async fn transcript_is_complete_when_its_turn_ends() {
     for batch in 1..=100 {
         runner.send_batch(&attempt, batch, vec![entry(K::Message, "m")]).await;
     }
-    // The report is acknowledged, the batches before it are not awaited.
+    // Waits for the acknowledgement of the report, but not of the batches before it.
     runner.complete(&attempt, "done").await;
     let request = ListTranscriptRequest {
         page_size: 1000,
@@ -388,7 +388,7 @@ async fn conditions_and_lost_attempts_are_notices() {
     );
 }
 
-/// All records of an export.
+/// Returns all records of an export.
 async fn exported(client: &Supervisor, session: &str) -> Result<Vec<Record>, Status> {
     records(client, session, false).await
 }
@@ -409,7 +409,7 @@ async fn records(client: &Supervisor, session: &str, prompt_texts: bool) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn export_has_everything_in_order() {
+async fn export_contains_all_records_in_order() {
     let (pair, tree, mut runner, _, attempt) = working().await;
     let entries: Vec<_> = (0..200)
         .map(|number| entry(K::Message, &format!("secret {number}")))
@@ -468,7 +468,7 @@ async fn export_has_everything_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn session_keeps_as_much_as_its_setting_says() {
+async fn session_setting_limits_stored_transcript() {
     let pair = Pair::start().await;
     let kinds = [
         K::Input,

@@ -52,7 +52,7 @@ async fn waited(client: &Supervisor, request: WaitAgentsRequest) -> WaitAgentsRe
 }
 
 /// Returns the settled threads, with their status and message.
-fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
+fn settled_threads(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
     let told = answer.statuses.iter().map(|told| {
         let status = told.status.as_ref().unwrap();
         (told.thread_id.as_str(), status.kind(), status.message.as_str())
@@ -60,9 +60,9 @@ fn told(answer: &WaitAgentsResponse) -> Vec<(&str, StatusKind, &str)> {
     told.collect()
 }
 
-/// A thread at work that has a child at work, in a session with two slots, and a second child that waits for one. As
-/// soon as the parent waits for the second child, it lends its slot to that child: so a test sees that a wait has begun.
-struct TestCluster {
+/// A running thread with a running child and a queued child, in a session with two slots. As soon as the parent waits
+/// for the queued child, it lends its slot to that child. This shows a test that the wait has begun.
+struct TestSession {
     tree: Tree,
     runner: Runner,
     parent: Spawned,
@@ -71,7 +71,7 @@ struct TestCluster {
     queued: String,
 }
 
-impl TestCluster {
+impl TestSession {
     async fn start(pair: &Pair) -> Self {
         let tree = pair.tree_of(2).await;
         let mut runner = Runner::attach(pair, "r").await;
@@ -95,7 +95,7 @@ impl TestCluster {
         }
     }
 
-    /// Has the parent wait for both children, and answers once it does: the second one runs.
+    /// Lets the parent wait for both children. Returns when the wait has begun and the second child runs.
     async fn wait(&mut self, pair: &Pair) -> (Waiting, Attempt) {
         let request = wait_for(&[&self.first.thread, &self.queued]);
         let waiting = begin(pair.with_token(&self.parent.token), request);
@@ -105,31 +105,28 @@ impl TestCluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_of_several_to_settle_ends_the_wait() {
+async fn first_settled_thread_ends_wait() {
     let pair = Pair::start().await;
-    let mut cluster = TestCluster::start(&pair).await;
-    let (waiting, second) = cluster.wait(&pair).await;
-    cluster.runner.complete(&second, "found it").await;
+    let mut test = TestSession::start(&pair).await;
+    let (waiting, second) = test.wait(&pair).await;
+    test.runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(
-        told(&answer),
+        settled_threads(&answer),
         [(second.thread.as_str(), StatusKind::Completed, "found it")],
-        "the other one is at work"
+        "the other child is still running"
     );
     assert!(!answer.timed_out && answer.not_found_ids.is_empty());
-    assert_eq!(cluster.tree.status(&cluster.first.thread).await, StatusKind::Running);
+    assert_eq!(test.tree.status(&test.first.thread).await, StatusKind::Running);
 
-    // However it settles.
-    cluster
-        .runner
-        .end(&cluster.first, TurnOutcome::Errored, "no such file")
-        .await;
-    let answer = waited(&cluster.tree.client(), wait_for(&[&cluster.first.thread])).await;
+    // A wait also ends if a thread fails.
+    test.runner.end(&test.first, TurnOutcome::Errored, "no such file").await;
+    let answer = waited(&test.tree.client(), wait_for(&[&test.first.thread])).await;
     assert_eq!(
-        told(&answer),
-        [(cluster.first.thread.as_str(), StatusKind::Errored, "no such file")]
+        settled_threads(&answer),
+        [(test.first.thread.as_str(), StatusKind::Errored, "no such file")]
     );
-    cluster.runner.complete(&cluster.busy, "done").await;
+    test.runner.complete(&test.busy, "done").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,7 +145,10 @@ async fn already_settled_threads_end_the_wait_at_once() {
     let ids: Vec<&str> = workers.iter().map(|worker| worker.thread.as_str()).collect();
     // A thread that is named twice is returned once.
     let answer = waited(&tree.client(), wait_for(&[ids[0], ids[1], ids[2], ids[3], ids[0]])).await;
-    let mut settled: Vec<(&str, StatusKind)> = told(&answer).iter().map(|(id, kind, _)| (*id, *kind)).collect();
+    let mut settled: Vec<(&str, StatusKind)> = settled_threads(&answer)
+        .iter()
+        .map(|(id, kind, _)| (*id, *kind))
+        .collect();
     settled.sort_unstable();
     let mut expected = [
         (ids[0], StatusKind::Completed),
@@ -163,7 +163,7 @@ async fn already_settled_threads_end_the_wait_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_settled_together_are_returned_together() {
     let (_pair, tree) = started().await;
-    // They have no runner, so their turns end while they wait: all of them in the append of the interrupt.
+    // The threads have no runner, so an interrupt ends all of their pending turns in one append.
     let top = tree.spawn("orchestrator").await.id;
     let child = tree.spawn_under(&top, "worker").await.id;
     let head = tree.head().await;
@@ -176,39 +176,39 @@ async fn threads_settled_together_are_returned_together() {
         .into_iter()
         .filter(|event| event.sequence > head && matches!(event.kind, Some(Kind::TurnEnded(_))));
     assert_eq!(ended.count(), 2);
-    let mut ids: Vec<&str> = told(&answer).iter().map(|(id, ..)| *id).collect();
+    let mut ids: Vec<&str> = settled_threads(&answer).iter().map(|(id, ..)| *id).collect();
     ids.sort_unstable();
     let mut expected = [top.as_str(), child.as_str()];
     expected.sort_unstable();
     assert_eq!(ids, expected);
 }
 
-/// Also with a caller that holds a slot which a waited thread needs.
+/// The caller of the wait holds a slot that one of the awaited threads needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_for_all_ends_when_the_last_one_settles() {
     let pair = Pair::start().await;
-    let mut cluster = TestCluster::start(&pair).await;
+    let mut test = TestSession::start(&pair).await;
     let all = WaitAgentsRequest {
         mode: WaitMode::All.into(),
-        ..wait_for(&[&cluster.first.thread, &cluster.queued])
+        ..wait_for(&[&test.first.thread, &test.queued])
     };
     let mut short = WaitAgentsRequest {
         timeout: in_millis(1),
         ..all.clone()
     };
     short.thread_ids.push(UNKNOWN.to_owned());
-    let waiting = begin(pair.with_token(&cluster.parent.token), all);
-    let second = cluster.runner.run(&cluster.queued).await;
-    cluster.runner.complete(&second, "found it").await;
-    let client = cluster.tree.client();
+    let waiting = begin(pair.with_token(&test.parent.token), all);
+    let second = test.runner.run(&test.queued).await;
+    test.runner.complete(&second, "found it").await;
+    let client = test.tree.client();
     let early = waited(&client, short.clone()).await;
     assert_eq!(
-        told(&early),
+        settled_threads(&early),
         [(second.thread.as_str(), StatusKind::Completed, "found it")]
     );
     assert!(early.timed_out && !waiting.is_finished());
 
-    cluster.runner.complete(&cluster.first, "me too").await;
+    test.runner.complete(&test.first, "me too").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!((answer.statuses.len(), answer.timed_out), (2, false));
     let settled = waited(&client, short).await;
@@ -220,10 +220,12 @@ async fn wait_for_all_ends_when_the_last_one_settles() {
     assert_eq!(settled.not_found_ids, [UNKNOWN]);
 }
 
-/// A caller with a deadline gets a response before it, not an error at it. The response says that the time is over.
+/// A caller with a deadline receives a response before the deadline instead of an error. The response says that the
+/// time is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_ends_before_its_callers_deadline() {
-    /// The answer has a tenth of a second to arrive. A machine that is busy misses that now and then, but not always.
+async fn wait_ends_before_callers_deadline() {
+    /// Maximum number of attempts. The response has a tenth of a second to arrive, which a busy machine sometimes
+    /// misses.
     const ATTEMPTS: usize = 10;
     let (_pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
@@ -257,22 +259,22 @@ async fn a_wait_ends_before_its_callers_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_ends_wait_that_can_be_repeated() {
     let mut pair = Pair::start().await;
-    let mut cluster = TestCluster::start(&pair).await;
-    let (waiting, second) = cluster.wait(&pair).await;
+    let mut test = TestSession::start(&pair).await;
+    let (waiting, second) = test.wait(&pair).await;
     pair.restart().await;
     let answer = answered(waiting).await;
     let text = "the supervisor is shutting down";
     let status = refused(answer, Code::Unavailable, Reason::Draining, text);
     assert!(retry_after(&status).is_some());
 
-    let held = [cluster.busy.clone(), cluster.first.clone(), second.clone()];
-    let mut runner = cluster.runner.come_back(&pair, &held).await;
-    let request = wait_for(&[&cluster.first.thread, &cluster.queued]);
-    let waiting = begin(pair.with_token(&cluster.parent.token), request);
+    let held = [test.busy.clone(), test.first.clone(), second.clone()];
+    let mut runner = test.runner.come_back(&pair, &held).await;
+    let request = wait_for(&[&test.first.thread, &test.queued]);
+    let waiting = begin(pair.with_token(&test.parent.token), request);
     runner.complete(&second, "found it").await;
     let answer = answered(waiting).await.unwrap();
     assert_eq!(
-        told(&answer),
+        settled_threads(&answer),
         [(second.thread.as_str(), StatusKind::Completed, "found it")]
     );
 }

@@ -40,9 +40,13 @@ async fn watch_sends_snapshot_then_later_events() {
     assert_eq!(
         ids,
         [&tree.root, &worker.id],
-        "parents first, closed ones only on request"
+        "parents come first, and closed threads only on request"
     );
-    assert_eq!(threads[1], tree.thread(&worker.id).await, "as GetThread answers it");
+    assert_eq!(
+        threads[1],
+        tree.thread(&worker.id).await,
+        "equal to the response of GetThread"
+    );
 
     let next = tree.spawn("worker").await;
     let event = watch.event().await;
@@ -71,7 +75,11 @@ async fn watch_resumes_at_any_position_without_gap() {
     }
 
     let tree = tree.after_restart(&mut pair).await;
-    assert_eq!(tree.watch_after(2).await.up_to(head).await, log[2..], "over a restart");
+    assert_eq!(
+        tree.watch_after(2).await.up_to(head).await,
+        log[2..],
+        "across a restart"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +134,7 @@ async fn subtree_watch_has_own_events_and_fences_above() {
         })
         .await;
     let (_, threads) = watch.snapshot().await;
-    assert_eq!(threads.len(), 1, "only what is below");
+    assert_eq!(threads.len(), 1, "only the subtree");
 
     tree.spawn_under(&other, "worker").await;
     let child = tree.spawn_under(&mine, "worker").await.id;
@@ -142,12 +150,12 @@ async fn subtree_watch_has_own_events_and_fences_above() {
             "SessionClosed"
         ]
     );
-    assert_eq!(events[1].thread_id, tree.root, "the fence above");
+    assert_eq!(events[1].thread_id, tree.root, "the fence above the subtree");
     assert_eq!(closed(&events), [&child, &mine]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_kinds_that_were_asked_for() {
+async fn watch_sends_only_requested_event_kinds() {
     let (_pair, tree) = started().await;
     let worker = tree.spawn("worker").await.id;
     tree.note(&worker, "on it").await;
@@ -182,9 +190,9 @@ async fn slow_watcher_misses_nothing_and_delays_none() {
     assert_eq!(slow.up_to(last).await, told);
 }
 
-/// Reads a watch to its planned end and returns its events. Asserts that the reported position is that of the last
-/// event.
-async fn to_its_end(watch: &mut Watch) -> Vec<Event> {
+/// Reads a watch to its planned end and returns its events. Checks that the reported position is the position of the
+/// last event.
+async fn read_to_end(watch: &mut Watch) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     while let Some(message) = watch.next().await.unwrap() {
         match message.message.unwrap() {
@@ -211,14 +219,14 @@ async fn watch_ends_at_its_lifetime_without_loss() {
     let mut unread = tree.by(pair.narrow_operator()).watch_after(0).await;
     // Two lifetimes of other watches exceed the lifetime of the unread one, including its random part.
     for _ in 0..2 {
-        to_its_end(&mut tree.watch_after(head).await).await;
+        read_to_end(&mut tree.watch_after(head).await).await;
     }
-    let mut seen = to_its_end(&mut unread).await;
+    let mut seen = read_to_end(&mut unread).await;
     let mut position = unread.position();
     assert!(position < head, "the stream outlived its lifetime");
     while position < head {
         let mut rest = tree.watch_after(position).await;
-        seen.extend(to_its_end(&mut rest).await);
+        seen.extend(read_to_end(&mut rest).await);
         position = rest.position();
     }
     assert_whole(&seen);
@@ -250,7 +258,10 @@ async fn idle_watch_sends_positions_and_ends() {
             _ => None,
         })
         .await;
-    assert!(watch.next().await.unwrap().is_none(), "the end is no error");
+    assert!(
+        watch.next().await.unwrap().is_none(),
+        "the stream ends without an error"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -272,7 +283,7 @@ async fn drained_watch_can_be_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_threads_stream_ends_with_its_token() {
+async fn watch_of_thread_ends_with_its_token() {
     let (pair, tree) = started().await;
     let thread = tree.spawn("orchestrator").await;
     let client = pair.with_token(&thread.token);
@@ -281,7 +292,7 @@ async fn a_threads_stream_ends_with_its_token() {
     assert_eq!(
         threads.len(),
         1,
-        "with neither session nor thread it is one's own subtree"
+        "a watch without a session and a thread covers the caller's subtree"
     );
     tree.close(&thread.id).await;
     let status = watch.failure().await;

@@ -39,7 +39,7 @@ fn role(name: &str, prompt: &str) -> WorkspaceFile {
     }
 }
 
-/// Uploads a bundle, and answers what the registry names it.
+/// Uploads a bundle and returns its digest from the registry.
 async fn put(pair: &Pair, files: Vec<WorkspaceFile>) -> String {
     let request = PutWorkspaceRequest {
         files,
@@ -49,7 +49,7 @@ async fn put(pair: &Pair, files: Vec<WorkspaceFile>) -> String {
     answer.unwrap().into_inner().workspace_digest
 }
 
-/// What of a bundle the registry holds, for the bearer of a token.
+/// Reads a bundle from the registry with a token.
 async fn get(pair: &Pair, token: &str, digest: &str) -> Result<Vec<WorkspaceFile>, Status> {
     let request = GetWorkspaceRequest {
         workspace_digest: digest.to_owned(),
@@ -61,7 +61,7 @@ async fn get(pair: &Pair, token: &str, digest: &str) -> Result<Vec<WorkspaceFile
     Ok(answer.into_inner().files)
 }
 
-/// A session over a bundle.
+/// Returns the request of a session over a bundle.
 fn over(digest: &str) -> CreateSessionRequest {
     CreateSessionRequest {
         workspace_digest: digest.to_owned(),
@@ -83,7 +83,7 @@ fn refused_as_unknown<T: Debug>(answer: Result<T, Status>) {
     refused(answer, Code::FailedPrecondition, Reason::WorkspaceUnknown, text);
 }
 
-/// The roles that the root may spawn.
+/// Returns the roles that the root may spawn.
 async fn spawnable(tree: &Tree) -> Vec<String> {
     let request = ListSpawnableAgentsRequest {
         session_id: tree.session.clone(),
@@ -94,7 +94,7 @@ async fn spawnable(tree: &Tree) -> Vec<String> {
     agents.into_iter().map(|agent| agent.agent_type).collect()
 }
 
-/// How the tools of the root describe the roles.
+/// Returns the text in which the root's tools describe the roles.
 async fn described(tree: &Tree) -> String {
     let tools = tree.tools("").await;
     let texts = tools.into_iter().map(|tool| tool.description + &tool.input_schema_json);
@@ -116,7 +116,7 @@ async fn lost_bundle_is_uploaded_again() {
     tree.spawn("scribe").await;
     assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
 
-    // The other questions of a session do the same.
+    // The other calls to the registry upload the bundle again too.
     forget(&mut pair, &digest).await;
     let roles = spawnable(&tree).await;
     assert!(roles.contains(&String::from("clerk")), "{roles:?}");
@@ -130,7 +130,7 @@ async fn lost_bundle_is_uploaded_again() {
     assert_eq!(get(&pair, OPERATOR, &digest).await.unwrap(), files);
 }
 
-/// A name with these addresses.
+/// A host name that resolves to these addresses.
 struct Name(Vec<SocketAddr>);
 
 impl LookUp for Name {
@@ -139,7 +139,7 @@ impl LookUp for Name {
     }
 }
 
-/// Starts a supervisor over the registries of these pairs, which runs as long as the test.
+/// Starts a supervisor over the registries of these pairs. It runs until the test ends.
 async fn over_registries_of(pairs: &[Pair], keys: &Path) -> client::Supervisor {
     let name = Name(pairs.iter().map(Pair::registry_at).collect());
     let channel = |at: SocketAddr| -> Channel { Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy() };
@@ -198,7 +198,7 @@ async fn bundles_are_found_while_several_registries_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn registry_error_is_returned_after_bundle_upload() {
     let mut pair = Pair::start().await;
-    // In the project on disk only, which a session over a bundle does not read.
+    // The role exists only in the project on disk, which a session over a bundle does not read.
     pair.write_role("local", "---\ndescription: d\n---\nx\n");
     let digest = put(&pair, vec![role("clerk", "You file.")]).await;
     let tree = pair.tree_with(over(&digest)).await;
@@ -211,7 +211,7 @@ async fn registry_error_is_returned_after_bundle_upload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_bundle_opens_no_session() {
+async fn session_over_unknown_bundle_is_rejected() {
     let pair = Pair::start().await;
     let nowhere = "0".repeat(64);
     for digest in [nowhere.as_str(), "abc"] {
@@ -243,10 +243,10 @@ async fn retried_session_does_not_need_the_bundle() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bundle_of_the_largest_size_is_kept() {
+async fn bundle_of_maximum_size_is_stored() {
     const FILES: usize = 2_000;
     let mut pair = Pair::start().await;
-    // As many files as a bundle may have, of 16 MiB together, each with as long a path as it may have.
+    // The maximum number of files, with the maximum total size of 16 MiB and the maximum length of each path.
     let content = "x".repeat(16 * 1024 * 1024 / FILES);
     let name = |number: usize| format!("dd/{}.codex/.agents/r{number:04}.md", "d/".repeat(2_035));
     let files = (0..FILES).map(|number| WorkspaceFile {

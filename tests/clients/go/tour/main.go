@@ -1,5 +1,5 @@
-// Command tour shows what a client does with a running pair: it lists the agent types, opens a session, spawns a tree,
-// is refused a deeper spawn, follows the tree across a disconnect, and closes the session.
+// Command tour demonstrates a client of a running pair: it lists the agent types, opens a session, spawns a tree, tries
+// a spawn that is too deep, follows the tree across a disconnect, and closes the session.
 package main
 
 import (
@@ -72,12 +72,12 @@ func spawn(ctx context.Context, client *troupe.Client, session, parent, agentTyp
 	return answer.GetThread().GetThreadId(), err
 }
 
-// spawnTooDeep tries what the session's limits forbid, and takes no other refusal for that one.
+// spawnTooDeep tries a spawn below the session's maximum depth. Any other error is returned.
 func spawnTooDeep(ctx context.Context, client *troupe.Client, session, parent string, out io.Writer) error {
 	_, err := spawn(ctx, client, session, parent, "explorer", "Deeper.")
 	switch {
 	case err == nil:
-		return fmt.Errorf("nothing stopped a thread below %s", parent)
+		return fmt.Errorf("a spawn below %s was not rejected", parent)
 	case troupe.Reason(err) == troupe.DepthLimit:
 		fmt.Fprintf(out, "refused: %v\n", err)
 		return nil
@@ -86,8 +86,8 @@ func spawnTooDeep(ctx context.Context, client *troupe.Client, session, parent st
 	}
 }
 
-// follow prints all that happens in the session, from its first event. When the scout is done it drops its stream and
-// closes the session, so that the cascade comes by the next stream.
+// follow prints all events of the session. When the scout's turn has ended, it drops the stream and closes the session,
+// so that a second stream delivers the events of the close.
 func follow(ctx context.Context, client *troupe.Client, session, scout string, out io.Writer) error {
 	watch := client.Watch(session, troupe.Beginning)
 	for message, err := range watch.Messages(ctx) {
@@ -112,7 +112,8 @@ func follow(ctx context.Context, client *troupe.Client, session, scout string, o
 	return nil
 }
 
-// kind is the name of what happened. There will be kinds that the protos of this client do not know yet.
+// kind returns the name of an event's kind. Later releases may send kinds that the protos of this client do not
+// contain.
 func kind(event *supervisorv1.Event) string {
 	message := event.ProtoReflect()
 	field := message.WhichOneof(message.Descriptor().Oneofs().ByName("kind"))

@@ -1,5 +1,4 @@
-// Package troupe is a small client of a pair of Troupe services, on top of the stubs that are generated from its
-// protos.
+// Package troupe is a small client of a pair of Troupe services, based on the stubs that are generated from its protos.
 package troupe
 
 //go:generate go -C .. run github.com/bufbuild/buf/cmd/buf@v1.72.0 generate
@@ -24,15 +23,15 @@ type Client struct {
 	connections []*grpc.ClientConn
 }
 
-// FromEnvironment makes a client of the pair that TROUPE_REGISTRY and TROUPE_SUPERVISOR (host:port) name, by default
-// the one on this machine's usual ports. TROUPE_TOKEN says who calls.
+// FromEnvironment creates a client of the pair at TROUPE_REGISTRY and TROUPE_SUPERVISOR (host:port), by default the
+// pair on this machine's default ports. TROUPE_TOKEN is the caller's token.
 func FromEnvironment(options ...grpc.DialOption) (*Client, error) {
 	registry := cmp.Or(os.Getenv("TROUPE_REGISTRY"), "127.0.0.1:50051")
 	supervisor := cmp.Or(os.Getenv("TROUPE_SUPERVISOR"), "127.0.0.1:50052")
 	return New(registry, supervisor, os.Getenv("TROUPE_TOKEN"), options...)
 }
 
-// New makes a client. It connects when it is first used.
+// New creates a client. It connects on first use.
 func New(registry, supervisor, token string, options ...grpc.DialOption) (*Client, error) {
 	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if token != "" {
@@ -62,7 +61,7 @@ func (c *Client) Close() error {
 	return failures
 }
 
-// Agents lists the agent types of the project in cwd, by name and over all pages. Malformed templates are left out.
+// Agents lists the agent types of the project in cwd, by name and over all pages. Malformed templates are omitted.
 func (c *Client) Agents(ctx context.Context, cwd string) ([]*registryv1.Agent, error) {
 	request := &registryv1.ListAgentsRequest{Cwd: cwd, AllowPartial: true}
 	var agents []*registryv1.Agent
@@ -79,7 +78,7 @@ func (c *Client) Agents(ctx context.Context, cwd string) ([]*registryv1.Agent, e
 	}
 }
 
-// bearer is a token that goes along with every call.
+// bearer is a token that is sent with every call.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {

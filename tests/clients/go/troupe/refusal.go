@@ -8,15 +8,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The reasons that this client decides by, of a closed list that docs/api.md points to.
+// The error reasons that this client uses. docs/api.md links to the full list.
 const (
 	DepthLimit = "DEPTH_LIMIT"
 )
 
-// domain tells Troupe's reasons from those of whatever stands between.
+// domain distinguishes the reasons of Troupe from the reasons of proxies.
 const domain = "troupe.dev"
 
-// Reason says why a call was refused. Texts may change between releases, reasons do not. Empty: err is no refusal.
+// Reason returns the reason of a rejected call. Texts may change between releases, reasons do not. It is empty if the
+// service did not reject the call.
 func Reason(err error) string {
 	info := detail[*errdetails.ErrorInfo](err)
 	if info.GetDomain() != domain {
@@ -25,12 +26,12 @@ func Reason(err error) string {
 	return info.GetReason()
 }
 
-// retryDelay is how long the service asks to be left alone before the call is tried again.
+// retryDelay returns the service's minimum delay before a retry.
 func retryDelay(err error) time.Duration {
 	return detail[*errdetails.RetryInfo](err).GetRetryDelay().AsDuration()
 }
 
-// detail is the first detail of type T in the error's status, or nil, of which the getters answer zero values.
+// detail returns the first detail of type T in the error's status, or nil, whose getters return zero values.
 func detail[T proto.Message](err error) T {
 	for _, candidate := range status.Convert(err).Details() {
 		if found, ok := candidate.(T); ok {

@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/tests/clients/go/troupe"
 )
 
-// patience is how long a test waits for whatever it waits for.
+// patience is the maximum time for which a test waits.
 const patience = time.Minute
 
 // project is a directory within the pair's workspace roots; empty: none.
 var project = os.Getenv("TROUPE_PROJECT")
 
-// connect makes a client of the running pair that ends with the test, and a context for its calls.
+// connect creates a client of the running pair that is closed at the end of the test, and a context for its calls.
 func connect(t *testing.T, options ...grpc.DialOption) (context.Context, *troupe.Client) {
 	t.Helper()
 	client, err := troupe.FromEnvironment(options...)
@@ -32,7 +32,7 @@ func connect(t *testing.T, options ...grpc.DialOption) (context.Context, *troupe
 	return ctx, client
 }
 
-// session is a session of the running pair that is closed when its test is over.
+// session is a session of the running pair that is closed at the end of its test.
 type session struct {
 	*supervisorv1.Session
 	t      *testing.T
@@ -56,7 +56,7 @@ func open(t *testing.T, maxDepth uint32) *session {
 	return opened
 }
 
-// close closes the session and answers when everything in it is down. It may be called again.
+// close closes the session and returns when all of its threads are closed. It may be called again.
 func (s *session) close() {
 	s.t.Helper()
 	_, err := s.client.Supervisor.CloseSession(s.ctx, &supervisorv1.CloseSessionRequest{SessionId: s.GetSessionId(), Wait: true})
@@ -65,7 +65,7 @@ func (s *session) close() {
 	}
 }
 
-// spawn spawns an agent below parent and answers its thread's id.
+// spawn spawns an agent below parent and returns its thread's id.
 func (s *session) spawn(parent, agentType, message string) string {
 	s.t.Helper()
 	answer, err := s.trySpawn(parent, agentType, message)
@@ -84,8 +84,8 @@ func (s *session) trySpawn(parent, agentType, message string) (*supervisorv1.Spa
 	})
 }
 
-// events follows the watch until the session is closed, and answers the events in the order in which they came. What has
-// to happen in between, meanwhile does at each.
+// events follows the watch until the session is closed, and returns the events in the order of their arrival. It calls
+// meanwhile with each event.
 func (s *session) events(watch *troupe.Watch, meanwhile func(*supervisorv1.Event)) []*supervisorv1.Event {
 	s.t.Helper()
 	var events []*supervisorv1.Event

@@ -23,7 +23,7 @@ func TestListsAgents(t *testing.T) {
 	}
 	for _, embedded := range []string{"explorer", "orchestrator", "worker"} {
 		if !slices.Contains(names, embedded) {
-			t.Errorf("there is no %s among %q", embedded, names)
+			t.Errorf("%s is missing in %q", embedded, names)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestSpawnsATree(t *testing.T) {
 	}
 }
 
-func TestIsToldWhyADeeperSpawnIsRefused(t *testing.T) {
+func TestRejectedDeeperSpawnHasReason(t *testing.T) {
 	session := open(t, 1)
 	lead := session.spawn(session.GetRootThreadId(), "orchestrator", "Lead the search.\nhold")
 	_, err := session.trySpawn(lead, "explorer", "Find the main function.")
@@ -78,7 +78,7 @@ func TestIsToldWhyADeeperSpawnIsRefused(t *testing.T) {
 	}
 }
 
-func TestSeesTheCascadeLeafFirst(t *testing.T) {
+func TestSessionCloseClosesChildrenFirst(t *testing.T) {
 	session := open(t, 2)
 	root := session.GetRootThreadId()
 	lead := session.spawn(root, "orchestrator", "Lead the search.\nhold")

@@ -15,19 +15,19 @@ import (
 	supervisorv1 "github.com/troupe-dev/troupe/tests/clients/go/gen/troupe/supervisor/v1"
 )
 
-// Position is how far a watch has come. Whoever keeps it can go on from there in another process.
+// Position is the position of a watch. A stored position resumes the watch in another process.
 type Position struct {
-	// After is the sequence up to which everything is known; nil before the first snapshot.
+	// After is the sequence of the last known event; nil before the first snapshot.
 	After *uint64
-	// LogID names the log that After counts in; empty until a snapshot has named it.
+	// LogID is the id of the log to which After belongs; empty before the first snapshot.
 	LogID string
 }
 
 // Beginning is the position before a session's first event. The zero Position begins with a snapshot instead.
 var Beginning = Position{After: proto.Uint64(0)}
 
-// Watch follows a session over as many streams as that takes, without losing or doubling an event. It is not for
-// several goroutines at once.
+// Watch follows a session across several streams, without losing or repeating an event. It must not be used by several
+// goroutines at once.
 type Watch struct {
 	client    *Client
 	sessionID string
@@ -36,15 +36,15 @@ type Watch struct {
 	cancel    context.CancelFunc
 }
 
-// Watch begins to follow a session after a position.
+// Watch creates a watch of a session after a position.
 func (c *Client) Watch(sessionID string, position Position) *Watch {
 	return &Watch{client: c, sessionID: sessionID, position: position}
 }
 
-// Position is where the watch is, after the last message that was handed out.
+// Position returns the position of the watch after the last returned message.
 func (w *Watch) Position() Position { return w.position }
 
-// Drop gives up the present stream. The next message comes from another one, which goes on where this one was.
+// Drop closes the current stream. The next message comes from a new stream, which continues at the same position.
 func (w *Watch) Drop() {
 	if w.stream != nil {
 		w.cancel()
@@ -52,8 +52,9 @@ func (w *Watch) Drop() {
 	}
 }
 
-// Messages hands out what the streams say, one message after the other, until ctx ends or the service refuses. After a
-// `reset` what was known is void, and a snapshot follows. One that was interrupted is repeated from its first part.
+// Messages returns the messages of the streams one after the other, until ctx ends or the service rejects the watch. A
+// `reset` invalidates the earlier state, and a snapshot follows. An interrupted snapshot is repeated from its first
+// part.
 func (w *Watch) Messages(ctx context.Context) iter.Seq2[*supervisorv1.WatchThreadsResponse, error] {
 	return func(yield func(*supervisorv1.WatchThreadsResponse, error) bool) {
 		defer w.Drop()
@@ -78,7 +79,7 @@ func (w *Watch) Messages(ctx context.Context) iter.Seq2[*supervisorv1.WatchThrea
 	}
 }
 
-// receive reads from the present stream, or from a new one if there is none.
+// receive reads from the current stream, or from a new one if there is none.
 func (w *Watch) receive(ctx context.Context) (*supervisorv1.WatchThreadsResponse, error) {
 	if w.stream == nil {
 		streamCtx, cancel := context.WithCancel(ctx)
@@ -87,7 +88,7 @@ func (w *Watch) receive(ctx context.Context) (*supervisorv1.WatchThreadsResponse
 			AfterSequence: w.position.After,
 			LogId:         w.position.LogID,
 		}
-		// While the service is away, the connection waits and backs off instead of this loop.
+		// While the service is unavailable, the connection waits with a backoff instead of this loop.
 		stream, err := w.client.Supervisor.WatchThreads(streamCtx, request, grpc.WaitForReady(true))
 		if err != nil {
 			cancel()
@@ -110,16 +111,16 @@ func (w *Watch) advance(message *supervisorv1.WatchThreadsResponse) {
 			return
 		}
 	case *supervisorv1.WatchThreadsResponse_Telemetry, *supervisorv1.WatchThreadsResponse_Output:
-		return // they have no place in the order
+		return // they have no sequence
 	}
-	// Of a kind that is not known yet, it may have none either.
+	// Messages of unknown kinds may have no sequence either.
 	if message.GetSequence() > 0 {
 		w.position.After = proto.Uint64(message.GetSequence())
 	}
 }
 
-// isLost tells a stream that ended for no fault of the request: its lifetime was over, or the service or the way to it
-// went away.
+// isLost returns whether a stream ended without an error of the request: because its lifetime was over, or because the
+// service or the connection was lost.
 func isLost(err error) bool {
 	return errors.Is(err, io.EOF) || status.Code(err) == codes.Unavailable
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/troupe-dev/troupe/tests/clients/go/troupe"
 )
 
-func TestLosesNothingWhenItDropsTheStream(t *testing.T) {
+func TestWatchLosesNothingAfterDroppedStream(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Beginning)
 	assertLosesNothing(session, watch, watch.Drop)
 }
 
-func TestLosesNothingWhenTheConnectionIsLost(t *testing.T) {
+func TestWatchLosesNothingAfterLostConnection(t *testing.T) {
 	var wires wires
 	session := open(t, 2)
 	_, watcher := connect(t, grpc.WithContextDialer(wires.dial))
 	watch := watcher.Watch(session.GetSessionId(), troupe.Beginning)
 	assertLosesNothing(session, watch, wires.cut)
 	if count := wires.count(); count != 3 {
-		t.Errorf("there were %d connections, not one before each cut and one after both", count)
+		t.Errorf("%d connections instead of 3: one before each cut and one after both", count)
 	}
 }
 
-func TestAnotherClientGoesOnFromAKeptPosition(t *testing.T) {
+func TestAnotherClientResumesFromStoredPosition(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Position{})
 	for message, err := range watch.Messages(session.ctx) {
@@ -47,7 +47,7 @@ func TestAnotherClientGoesOnFromAKeptPosition(t *testing.T) {
 	assertWhole(t, *kept.After, events)
 }
 
-func TestBeginsAnewWhenTheLogIsAnother(t *testing.T) {
+func TestWatchOfAnotherLogBeginsWithReset(t *testing.T) {
 	session := open(t, 2)
 	watch := session.client.Watch(session.GetSessionId(), troupe.Position{After: proto.Uint64(1), LogID: "another"})
 	wasReset := false
@@ -67,7 +67,7 @@ func TestBeginsAnewWhenTheLogIsAnother(t *testing.T) {
 	}
 }
 
-// assertLosesNothing disconnects twice while a tree is at work, once before something happens that nobody watches.
+// assertLosesNothing disconnects twice while a tree runs. After one of the disconnects, events occur without a watcher.
 func assertLosesNothing(session *session, watch *troupe.Watch, disconnect func()) {
 	session.t.Helper()
 	var scout string
@@ -85,13 +85,13 @@ func assertLosesNothing(session *session, watch *troupe.Watch, disconnect func()
 	assertWhole(session.t, 0, events)
 }
 
-// assertWhole checks that the events are all that came after a position: each number once and none left out.
+// assertWhole checks that the events after a position have consecutive sequences.
 func assertWhole(t *testing.T, after uint64, events []*supervisorv1.Event) {
 	t.Helper()
 	for _, event := range events {
 		after++
 		if event.GetSequence() != after {
-			t.Fatalf("event %d came where %d was due", event.GetSequence(), after)
+			t.Fatalf("event %d arrived instead of %d", event.GetSequence(), after)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// wires dials connections and can cut all that there are.
+// wires dials connections and can cut all of them.
 type wires struct {
 	mutex  sync.Mutex
 	dialed []net.Conn

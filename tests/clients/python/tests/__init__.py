@@ -1,1 +1,1 @@
-"""Drive the pair of the TROUPE_ variables: `python -m tests`."""
+"""Tests against the pair of the TROUPE_ variables: `python -m tests`."""

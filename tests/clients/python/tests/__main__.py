@@ -22,7 +22,7 @@ class Lines(unittest.TestResult):
         self._say("FAILED", test, self.errors[-1][1])
 
     def _say(self, verdict: str, test: unittest.TestCase, trace: str = "") -> None:
-        # Errors of setUpClass come with a stand-in for the test.
+        # Errors of setUpClass have a placeholder instead of the test.
         print(f"{verdict} {test.shortDescription() or test}", flush=True)
         for line in trace.splitlines():
             print(f"        {line}")

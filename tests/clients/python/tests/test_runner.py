@@ -1,4 +1,4 @@
-"""Threads that are executed from Python: what their session says of them."""
+"""Tests of threads that are executed from Python, by the events of their session."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from troupe_client.troupe import DEADLINE_SECONDS, Pair, Troupe
 from troupe_client.watcher import Watcher
 
 RUNNER = "python-test"
-# The session asks for them, so that no other runner of the pair is given its threads.
+# The session requires these labels, so that no other runner of the pair receives its threads.
 LABELS = {"language": "python"}
 
 
 class Gated:
-    """An agent that works until the test lets it go."""
+    """An agent that works until the test opens the gate."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -44,7 +44,7 @@ class Gated:
 
 
 class Broken:
-    """An agent that cannot work."""
+    """An agent that fails."""
 
     async def turn(self, _turn: Turn) -> str:
         """Fails."""
@@ -52,7 +52,7 @@ class Broken:
 
 
 class RunnerTest(unittest.IsolatedAsyncioTestCase):
-    """Each test has a session, and a runner that takes threads of that one only."""
+    """Each test has a session, and a runner that accepts only threads of this session."""
 
     async def asyncSetUp(self) -> None:
         self.troupe = Troupe(Pair.from_environment())
@@ -84,14 +84,14 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual({event.actor for event in started}, {f"runner:{RUNNER}"})
 
     async def test_failure(self) -> None:
-        """runner: an agent that fails ends its turn as ERRORED, and says why"""
+        """runner: an agent that fails ends its turn as ERRORED, with the reason"""
         self.agent = Broken()
         status = await self.settled(await self.spawn("hello"))
         self.assertEqual(status.kind, StatusKind.STATUS_KIND_ERRORED)
         self.assertIn("no model", status.message)
 
     async def test_interrupt(self) -> None:
-        """runner: an interrupted turn ends, and the thread takes another one"""
+        """runner: an interrupted turn ends, and the thread accepts another turn"""
         thread = await self.spawn("hold")
         await self.until(thread, "turn_started")
         request = InterruptAgentRequest(thread_id=thread, reason="the test has seen enough")
@@ -101,7 +101,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((await self.settled(thread)).message, "echo: go on")
 
     async def test_lost_stream(self) -> None:
-        """runner: a turn that ends while the stream is lost is reported once, by the next stream"""
+        """runner: a turn that ends while the stream is lost is reported once, on the next stream"""
         self.agent = gated = Gated()
         thread = await self.spawn("work")
         await self.until(thread, "turn_started")
@@ -114,7 +114,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(kinds, ["turn_ended", "close_requested", "thread_closed"])
 
     async def test_close(self) -> None:
-        """runner: closing a thread stops its turn, and nothing has to be forced"""
+        """runner: closing a thread stops its turn without force"""
         thread = await self.spawn("hold")
         await self.until(thread, "turn_started")
         await self.troupe.call(self.troupe.supervisor.CloseAgent, CloseAgentRequest(thread_id=thread, wait=True))
@@ -124,7 +124,7 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.assertFalse(events[-1].thread_closed.forced)
 
     async def test_drain(self) -> None:
-        """runner: a draining runner lets its turn end and leaves; its successor takes the thread's next turn"""
+        """runner: a draining runner completes its turn and leaves; another runner takes the next turn"""
         self.agent = gated = Gated()
         thread = await self.spawn("work")
         await self.until(thread, "turn_started")
@@ -142,26 +142,26 @@ class RunnerTest(unittest.IsolatedAsyncioTestCase):
         self.running = asyncio.create_task(self.runner.run())
 
     def make_agent(self, _start: StartThread) -> Agent:
-        """The agent that the test has chosen."""
+        """Returns the agent that the test has selected."""
         return self.agent
 
     async def spawn(self, message: str) -> str:
-        """A thread below the root, of no particular role."""
+        """Spawns a thread below the root without a role."""
         request = SpawnAgentRequest(request_id=str(uuid.uuid4()), session_id=self.session, message=message)
         return (await self.troupe.call(self.troupe.supervisor.SpawnAgent, request)).thread.thread_id
 
     async def send(self, thread: str, message: str) -> None:
-        """Input for a thread."""
+        """Sends input to a thread."""
         request = SendInputRequest(request_id=str(uuid.uuid4()), thread_id=thread, message=message)
         await self.troupe.call(self.troupe.supervisor.SendInput, request)
 
     async def settled(self, thread: str) -> Status:
-        """The status with which the thread settles."""
+        """Waits until the thread is settled and returns its status."""
         request = WaitAgentsRequest(thread_ids=[thread], timeout=Duration(seconds=30))
         answer = await self.troupe.call(self.troupe.supervisor.WaitAgents, request)
         self.assertFalse(answer.timed_out)
         return answer.statuses[0].status
 
     async def until(self, thread: str, kind: str) -> list[Event]:
-        """The events since the last call, up to the thread's next one of that kind."""
+        """Returns the events since the last call, up to the thread's next event of this kind."""
         return await seen(self.news, lambda message: is_about(message, thread, kind))

@@ -1,1 +1,1 @@
-"""A client and a runner of Troupe, on the stubs that `setup` generates from the published protos."""
+"""A client and a runner of Troupe, based on the stubs that `setup` generates from the published protos."""

@@ -33,12 +33,12 @@ MAX_DEPTH = 2
 
 @dataclass
 class Story:
-    """What the client saw."""
+    """The observations of the client."""
 
     agents: list[str]
-    # The parent of each thread, the root's is empty.
+    # The parent of each thread. The root's parent is empty.
     parents: dict[str, str]
-    # The sequence as of which the snapshot was.
+    # The sequence of the snapshot.
     snapshot: int | None
     events: list[Event] = field(default_factory=list)
     # The position at each cut of the stream.
@@ -51,8 +51,8 @@ class Story:
         return [event.thread_id for event in self.events if event.WhichOneof("kind") == "thread_closed"]
 
 
-async def tell(pair: Pair) -> Story:
-    """Walks through everything."""
+async def run_scenario(pair: Pair) -> Story:
+    """Runs the whole scenario."""
     async with Troupe(pair) as troupe:
         agents = await list_agents(troupe)
         session, root = await open_session(troupe)
@@ -71,7 +71,7 @@ async def tell(pair: Pair) -> Story:
         scouts = [thread for thread, parent in story.parents.items() if parent == lead]
         await settled(troupe, scouts)
 
-        # And once more, in the middle of the missed events.
+        # Cuts the stream again, in the middle of the missed events.
         story.events += await seen(news, lambda message: message.event.thread_id in scouts)
         cut(watcher, story)
 
@@ -83,7 +83,7 @@ async def tell(pair: Pair) -> Story:
 
 
 async def list_agents(troupe: Troupe) -> list[str]:
-    """The roles that can be spawned in the project: the first page, which has up to 500."""
+    """Returns the roles that can be spawned in the project: the first page, with up to 500 roles."""
     answer = await troupe.call(troupe.registry.ListAgents, ListAgentsRequest(cwd=troupe.project, allow_partial=True))
     names = [agent.agent_type for agent in answer.agents]
     print("agents   ", ", ".join(names))
@@ -91,9 +91,9 @@ async def list_agents(troupe: Troupe) -> list[str]:
 
 
 async def open_session(troupe: Troupe) -> tuple[str, str]:
-    """A session whose root is this client itself: it has no input, so no runner executes it."""
+    """Opens a session whose root is this client itself. The root has no input, so no runner executes it."""
     request = CreateSessionRequest(
-        # With an id of the client's a retry opens no second session.
+        # Because of the id, a retry opens no second session.
         request_id=str(uuid.uuid4()),
         cwd=troupe.project,
         limits=Limits(max_depth=MAX_DEPTH),
@@ -105,7 +105,7 @@ async def open_session(troupe: Troupe) -> tuple[str, str]:
 
 
 async def spawn(troupe: Troupe, session: str, parent: str, agent_type: str, message: str) -> str:
-    """A thread; it is durable when the call answers, and not yet done."""
+    """Spawns a thread. It is durable when the call returns, but it has not completed its turn."""
     request = SpawnAgentRequest(
         request_id=str(uuid.uuid4()),
         session_id=session,
@@ -119,7 +119,7 @@ async def spawn(troupe: Troupe, session: str, parent: str, agent_type: str, mess
 
 
 async def settled(troupe: Troupe, threads: list[str]) -> None:
-    """Waits until all of them are; a call answers as soon as one is."""
+    """Waits until all threads are settled. Each call returns as soon as one of them is settled."""
     waiting = set(threads)
     while waiting:
         request = WaitAgentsRequest(thread_ids=sorted(waiting), timeout=Duration(seconds=30))
@@ -132,7 +132,7 @@ async def settled(troupe: Troupe, threads: list[str]) -> None:
 
 
 async def refused_deeper(troupe: Troupe, session: str, parent: str) -> Refusal:
-    """Why a thread at the limit has no children."""
+    """Tries a spawn below the maximum depth and returns the error."""
     try:
         await spawn(troupe, session, parent, "explorer", "Look deeper.")
     except grpc.aio.AioRpcError as error:
@@ -143,14 +143,14 @@ async def refused_deeper(troupe: Troupe, session: str, parent: str) -> Refusal:
 
 
 async def close(troupe: Troupe, session: str) -> None:
-    """Closes the root, and with it everything below it; answers when all of it is down."""
+    """Closes the session and returns when all of its threads are closed."""
     request = CloseSessionRequest(request_id=str(uuid.uuid4()), session_id=session, wait=True)
     answer = await troupe.call(troupe.supervisor.CloseSession, request)
     print("closed   ", answer.session.closed)
 
 
 def cut(watcher: Watcher, story: Story) -> None:
-    """Loses the stream on purpose."""
+    """Cuts the stream on purpose."""
     position = story.events[-1].sequence
     print("cut       after", position)
     story.cuts.append(position)
@@ -160,7 +160,7 @@ def cut(watcher: Watcher, story: Story) -> None:
 async def seen(
     news: AsyncIterator[WatchThreadsResponse], is_last: Callable[[WatchThreadsResponse], bool]
 ) -> list[Event]:
-    """The events up to the message that is waited for, with it."""
+    """Reads events up to and including the expected message."""
 
     async def collect() -> list[Event]:
         events = []
@@ -178,9 +178,9 @@ async def seen(
 
 
 def is_about(message: WatchThreadsResponse, thread: str, kind: str) -> bool:
-    """Whether it is that kind of event, of that thread."""
+    """Returns whether a message is an event of this kind and thread."""
     return message.event.thread_id == thread and message.event.WhichOneof("kind") == kind
 
 
 if __name__ == "__main__":
-    asyncio.run(tell(Pair.from_environment()))
+    asyncio.run(run_scenario(Pair.from_environment()))

@@ -1,4 +1,4 @@
-"""Reports on their way to the supervisor: numbered, and kept until it says that they are durable."""
+"""Reports to the supervisor: they are numbered, and stored until the supervisor has acknowledged them as durable."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class _Lane:
 
 
 class Outbox:
-    """The reports of every attempt. It needs no bound: without the supervisor no turn begins, so few are made."""
+    """The reports of all attempts. It needs no limit: without the supervisor no turn begins, so reports are few."""
 
     def __init__(self) -> None:
         self._lanes: dict[Attempt, _Lane] = {}
 
     def record(self, attempt: Attempt, **kind: Any) -> RunnerReport:
-        """Gives a report the next number of its attempt; `kind` is the one field of its oneof."""
+        """Creates a report with the next number of its attempt; `kind` is the one field of its oneof."""
         lane = self._lanes.setdefault(attempt, _Lane())
         lane.last += 1
         report = RunnerReport(
@@ -42,23 +42,23 @@ class Outbox:
         return report
 
     def acknowledge(self, attempt: Attempt, up_to: int) -> None:
-        """Every report up to that number is durable, or void."""
+        """Removes the reports up to a number, which are durable or void."""
         kept = self._lanes[attempt].kept if attempt in self._lanes else deque()
         while kept and kept[0].report_sequence <= up_to:
             kept.popleft()
 
     def pending(self) -> list[RunnerReport]:
-        """The reports for a new stream, in the order of each attempt."""
+        """Returns the reports for a new stream, in the order of each attempt."""
         return [report for lane in self._lanes.values() for report in lane.kept]
 
     def last(self, attempt: Attempt) -> int:
-        """The number of the attempt's last report, acknowledged or not; 0: none."""
+        """Returns the number of the attempt's last report, acknowledged or not; 0 if there is none."""
         return self._lanes[attempt].last if attempt in self._lanes else 0
 
     def is_clear(self, attempt: Attempt) -> bool:
-        """Whether every report of the attempt is durable."""
+        """Returns whether every report of the attempt is durable."""
         return attempt not in self._lanes or not self._lanes[attempt].kept
 
     def forget(self, attempt: Attempt) -> None:
-        """Forgets that attempt, whose reports are no longer needed."""
+        """Removes an attempt whose reports are no longer needed."""
         self._lanes.pop(attempt, None)

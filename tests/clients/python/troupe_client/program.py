@@ -1,4 +1,4 @@
-"""One attempt at a thread: its agent, the turn that it is at, and what is reported of both."""
+"""One attempt at a thread: its agent, its current turn, and the reports about both."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Program:
 
     def __init__(self, attempt: Attempt, agent: Agent, report: Report) -> None:
         self.attempt = attempt
-        # The newest turn that it was given; hello names it.
+        # The newest received turn, for the hello.
         self.turn = 0
-        # Whether its last report was made.
+        # Whether the last report of the attempt was sent.
         self.is_over = False
         self._agent = agent
         self._report = report
@@ -42,7 +42,7 @@ class Program:
         self._why_stopped = ""
 
     def begin(self, turn: Turn) -> None:
-        """The next turn. The same one again is the same one: on a new stream commands are repeated."""
+        """Begins the next turn. A repeated turn is ignored, because commands are repeated on a new stream."""
         if turn.turn <= self.turn:
             return
         self.turn = turn.turn
@@ -51,14 +51,14 @@ class Program:
         self._work.add_done_callback(partial(self._turn_ended, turn.turn))
 
     def interrupt(self, turn: int, reason: str) -> None:
-        """Stops that turn; an interrupt that comes late does not hit the next one."""
+        """Stops a turn. A late interrupt does not affect the next turn."""
         if turn == self.turn:
             self._cancel(reason)
 
     async def stop(self, order: ShutdownThread) -> None:
-        """The end, within the grace; `stopped` is the last that is reported."""
+        """Stops the agent within the grace period. `stopped` is the last report."""
         if self._is_stopping:
-            # Repeated on a new stream, or no longer as patient.
+            # The command was repeated on a new stream, or with a stricter policy.
             if order.close_policy != ClosePolicy.CLOSE_POLICY_FINISH_TURN:
                 self._cancel(order.reason)
             return
@@ -72,7 +72,7 @@ class Program:
         self._report(self.attempt, stopped=ThreadStoppedReport(detail="the agent has ended"))
 
     def abandon(self) -> None:
-        """The end without a word: the supervisor has given the attempt up."""
+        """Stops the agent without a report, because the supervisor has ended the attempt."""
         self._report = _keep_quiet
         self._cancel("abandoned")
 

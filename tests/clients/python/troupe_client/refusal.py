@@ -1,4 +1,4 @@
-"""Why a call was refused. The reason is what a program decides by: texts may improve, reasons do not change."""
+"""The reason of a rejected call. Programs should use the reason: texts may change, reasons do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Refusal:
 
 
 def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
-    """What the trailer grpc-status-details-bin says; the reason is empty where it was not Troupe that answered."""
+    """Reads the trailer grpc-status-details-bin. The reason is empty if the error does not come from Troupe."""
     status = rpc_status.from_call(error)
     for detail in status.details if status is not None else ():
         info = ErrorInfo()

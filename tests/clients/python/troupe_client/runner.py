@@ -37,7 +37,7 @@ from .outbox import Attempt, Outbox
 from .program import Program
 from .troupe import Pair, Troupe
 
-# Asking again gets the same answer.
+# The welcome would be the same after a retry.
 _FINAL = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -50,7 +50,7 @@ _RETRY_SECONDS = 0.2
 
 
 class Runner:
-    """Executes threads until it has drained. One loop owns everything; nothing here is shared with another thread."""
+    """Executes threads until it has drained. It runs in one event loop and shares nothing with other OS threads."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Runner:
         self._make_agent = make_agent
         self._who = RunnerHello(
             runner_id=runner_id,
-            # An agent without tools keeps to every policy. An agent with tools claims less, or uses tool_request.
+            # An agent without tools obeys every policy. An agent with tools must declare less, or use tool_request.
             kinds=[RunnerKind(kind="echo", enforces_tools=True, enforces_read_only=True)],
             labels=labels,
             capacity=capacity,
@@ -76,9 +76,9 @@ class Runner:
         self._stopping: set[asyncio.Task[None]] = set()
         self._outbox = Outbox()
         self._call: grpc.aio.StreamStreamCall[AttachRequest, AttachResponse] | None = None
-        # The queue of the present stream. A new stream begins with a new queue.
+        # The queue of the current stream. A new stream begins with a new queue.
         self._outgoing: asyncio.Queue[AttachRequest] = asyncio.Queue()
-        # Between welcome and the end of the stream. Reports at other times wait in the outbox.
+        # True between the welcome and the end of the stream. At other times, reports wait in the outbox.
         self._is_attached = False
         self._is_draining = False
         self._was_cut = False
@@ -86,7 +86,7 @@ class Runner:
         self.attached = asyncio.Event()
 
     async def run(self) -> None:
-        """Attaches, and again whenever the stream is lost, until the runner has drained."""
+        """Attaches, and attaches again each time the stream is lost, until the runner has drained."""
         try:
             while not self._has_drained():
                 try:
@@ -95,19 +95,19 @@ class Runner:
                     if error.code() in _FINAL:
                         raise
                 except asyncio.CancelledError:
-                    # The same exception whether our stream was cancelled or our task is.
+                    # The exception is the same for a cancelled stream and a cancelled task.
                     if not self._was_cut:
                         raise
                     self._was_cut = False
                 if not self._has_drained():
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            # Only after a cancellation of the runner. No stream is left for reports.
+            # Reached only after a cancellation of the runner, when there is no stream for reports.
             for program in self._programs.values():
                 program.abandon()
 
     def drain(self) -> None:
-        """Takes no more threads; `run` returns when the last one has gone."""
+        """Accepts no more threads. `run` returns when the last thread has ended."""
         self._is_draining = True
         if self._has_drained():
             self.cut()
@@ -115,7 +115,7 @@ class Runner:
             self._say(draining=RunnerDraining())
 
     def cut(self) -> None:
-        """Cancels the stream. Threads go on, and the runner comes back for them."""
+        """Cancels the stream. Threads continue, and the runner attaches again."""
         self._detach()
         if self._call is not None:
             self._was_cut = True
@@ -213,7 +213,7 @@ class Runner:
         elif kind == "shutdown":
             self._shut_down(response.shutdown)
             self._arrived(response.shutdown.command_id)
-        # Anything else is newer than this runner, or answers a question that it does not ask.
+        # All other messages are newer than this runner, or respond to requests that it does not send.
 
     def _arrived(self, command_id: str) -> None:
         self._say(command_ack=CommandAck(command_id=command_id))
@@ -236,7 +236,7 @@ class Runner:
 
     def _deliver(self, delivered: DeliverInput) -> None:
         program = self._held(delivered.thread_id, delivered.generation)
-        # An echo has no use for `running`, input within a turn. Input that is not reported as delivered is part of the next turn.
+        # An echo ignores `running`, input within a turn. Unless reported as delivered, it is part of the next turn.
         if program is not None and delivered.WhichOneof("delivery") == "turn":
             program.begin(delivered.turn)
 
@@ -249,14 +249,14 @@ class Runner:
         program = self._held(shutdown.thread_id, shutdown.generation)
         if program is not None:
             stopping = asyncio.create_task(program.stop(shutdown))
-            # The loop itself holds its tasks only weakly.
+            # The event loop keeps only weak references to tasks.
             self._stopping.add(stopping)
             stopping.add_done_callback(self._stopping.discard)
 
     # ---- the threads ----
 
     def _held(self, thread_id: str, generation: int) -> Program | None:
-        """The program of that attempt; a command for another one is void."""
+        """Returns the program of an attempt. Commands for other attempts are ignored."""
         program = self._programs.get(thread_id)
         return program if program is not None and program.attempt.generation == generation else None
 
@@ -266,7 +266,7 @@ class Runner:
         self._outbox.forget(program.attempt)
 
     def _let_go(self, program: Program) -> None:
-        """Forgets an attempt that is over and whose every report is durable."""
+        """Removes an attempt that has ended and whose reports are all durable."""
         if program.is_over and self._outbox.is_clear(program.attempt):
             del self._programs[program.attempt.thread_id]
             self._outbox.forget(program.attempt)
@@ -276,13 +276,13 @@ class Runner:
 
 
 async def _messages(outgoing: asyncio.Queue[AttachRequest]) -> AsyncIterator[AttachRequest]:
-    """What a stream has to say; gRPC ends it with the stream."""
+    """Yields the messages of a stream. gRPC ends the generator with the stream."""
     while True:
         yield await outgoing.get()
 
 
 async def main(runner_id: str) -> None:
-    """Runs an echo for every session, and drains on SIGINT and SIGTERM."""
+    """Runs an echo agent for every session, and drains on SIGINT and SIGTERM."""
     async with Troupe(Pair.from_environment()) as troupe:
         runner = Runner(troupe, runner_id, lambda _start: EchoAgent(), labels={"language": "python"})
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""The way to a pair: addresses and token from the environment, one channel a service, one place for token and deadline."""
+"""The connection to a pair: addresses and token from the environment, one channel per service, and deadlines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from troupe.registry.v1.registry_pb2_grpc import AgentRegistryServiceStub
 from troupe.supervisor.v1.runner_pb2_grpc import ThreadRunnerServiceStub
 from troupe.supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceStub
 
-# Longer than anything here takes on a busy machine; a call without a deadline may wait forever.
+# Longer than any call takes on a busy machine. A call without a deadline may wait forever.
 DEADLINE_SECONDS = 60.0
 
 Answer = TypeVar("Answer")
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Pair:
-    """Where a pair is, who calls it, and the directory that sessions are opened for."""
+    """The addresses of a pair, the caller's token, and the directory of the sessions."""
 
     registry: str
     supervisor: str
@@ -30,7 +30,7 @@ class Pair:
 
     @classmethod
     def from_environment(cls) -> Pair:
-        """The pair of the TROUPE_ variables."""
+        """Returns the pair of the TROUPE_ variables."""
         return cls(
             registry=os.environ["TROUPE_REGISTRY"],
             supervisor=os.environ["TROUPE_SUPERVISOR"],
@@ -44,9 +44,9 @@ class Troupe:
 
     def __init__(self, pair: Pair) -> None:
         self.project = pair.project
-        # Every call carries this, streams too.
+        # Sent with every call, including streams.
         self.authorization = (("authorization", f"Bearer {pair.token}"),)
-        # The services speak plaintext. Through a proxy that adds TLS: secure_channel.
+        # The services use plaintext. With a proxy that adds TLS, use secure_channel.
         self._registry_channel = grpc.aio.insecure_channel(pair.registry)
         self._supervisor_channel = grpc.aio.insecure_channel(pair.supervisor)
         self.registry = AgentRegistryServiceStub(self._registry_channel)
@@ -62,10 +62,10 @@ class Troupe:
         await self.close()
 
     async def close(self) -> None:
-        """Ends whatever is under way."""
+        """Closes the channels and ends all calls."""
         await self._registry_channel.close()
         await self._supervisor_channel.close()
 
     async def call(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
-        """One call that is no stream."""
+        """Makes one unary call."""
         return await method(request, metadata=self.authorization, timeout=DEADLINE_SECONDS)

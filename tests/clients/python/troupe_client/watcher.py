@@ -10,33 +10,33 @@ from troupe.supervisor.v1.supervisor_pb2 import WatchThreadsRequest, WatchThread
 
 from .troupe import Troupe
 
-# The stream or the supervisor is gone for the moment; everything else is an answer.
+# The codes of a lost stream or an unavailable supervisor. All other codes are errors of the request.
 _LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 _RETRY_SECONDS = 0.2
 
 
 class HistoryError(Exception):
-    """The events do not go on where they stopped."""
+    """The events do not continue at the watcher's position."""
 
 
 class Watcher:
-    """One follower of one session.
+    """A watcher of one session.
 
-    The first stream begins with a snapshot, which names the log. Every later one requests the events after `position`,
-    in that log: the supervisor keeps no memory of its watchers, so the position is the client's to keep. A program that
-    outlives its process would write both down.
+    The first stream begins with a snapshot, which contains the id of the log. Each later stream requests the events
+    after `position` in that log. The supervisor does not store the positions of watchers, so the client must. To resume
+    in another process, store both values.
     """
 
     def __init__(self, troupe: Troupe, session_id: str, after: int | None = None) -> None:
-        """With `after` no snapshot comes first, but every event after that one; 0: from the beginning."""
+        """With `after`, the watch begins after that sequence instead of with a snapshot; 0 is the beginning."""
         self._troupe = troupe
         self._session_id = session_id
         self._log_id = ""
         self._call: grpc.aio.UnaryStreamCall[WatchThreadsRequest, WatchThreadsResponse] | None = None
         self._was_cut = False
-        # The last event that is known; None before the snapshot is complete.
+        # The sequence of the last known event; None before the snapshot is complete.
         self.position = after
-        # How often a stream was opened.
+        # The number of opened streams.
         self.streams = 0
 
     def cut(self) -> None:
@@ -46,15 +46,15 @@ class Watcher:
             self._call.cancel()
 
     async def news(self) -> AsyncIterator[WatchThreadsResponse]:
-        """The parts of the snapshot, then every event after it; it does not end by itself. A snapshot that was cut off
-        comes again, whole. Telemetry, output and whatever is newer than this client are left out."""
+        """Yields the parts of the snapshot and then every event after it, without end. An interrupted snapshot is
+        repeated completely. Telemetry, output and messages of unknown kinds are omitted."""
         while True:
             try:
                 async for message in self._open():
                     if self._take(message):
                         yield message
             except asyncio.CancelledError:
-                # The same exception whether our stream was cancelled or our task is.
+                # The exception is the same for a cancelled stream and a cancelled task.
                 if not self._was_cut:
                     raise
                 self._was_cut = False
@@ -65,21 +65,21 @@ class Watcher:
 
     def _open(self) -> grpc.aio.UnaryStreamCall[WatchThreadsRequest, WatchThreadsResponse]:
         self.streams += 1
-        # None leaves after_sequence absent, which is not the same as 0.
+        # With None, after_sequence is absent, which differs from 0.
         request = WatchThreadsRequest(session_id=self._session_id, after_sequence=self.position, log_id=self._log_id)
-        # Without a deadline: an idle session says nothing for long but bookmarks.
+        # Without a deadline, because an idle session sends only bookmarks for a long time.
         self._call = self._troupe.supervisor.WatchThreads(request, metadata=self._troupe.authorization)
         return self._call
 
     def _take(self, message: WatchThreadsResponse) -> bool:
-        """Moves the position on, and answers whether the message is news."""
+        """Advances the position and returns whether the message is yielded."""
         kind = message.WhichOneof("message")
         if kind == "event":
             if self.position is None or message.sequence != self.position + 1:
                 raise HistoryError(f"event {message.sequence} follows {self.position}")
             self.position = message.sequence
         elif kind == "snapshot":
-            # Only a whole one is a position.
+            # Only a complete snapshot sets the position.
             if message.snapshot.last:
                 self._log_id = message.snapshot.log_id
                 self.position = message.sequence

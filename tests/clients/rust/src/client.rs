@@ -1,4 +1,4 @@
-//! Connecting, the token of every call, and the calls that each client makes.
+//! Connecting, the token of every call, and the usual calls of a client.
 
 use std::error::Error;
 
@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client within a tokio runtime. It connects when it is first used.
+    /// Creates a client within a tokio runtime. It connects on first use.
     pub fn new(environment: &Environment) -> Result<Self, Box<dyn Error>> {
         let bearer = Bearer::new(&environment.token)?;
         let registry = plaintext(&environment.registry)?;
@@ -46,7 +46,7 @@ impl Client {
         })
     }
 
-    /// Lists the agent types of the project in `cwd`, by name and over all pages. Malformed templates are left out.
+    /// Lists the agent types of the project in `cwd`, by name and over all pages. Malformed templates are omitted.
     pub async fn agents(&self, cwd: &str) -> Result<Vec<Agent>, Status> {
         let mut registry = self.registry.clone();
         let mut request = ListAgentsRequest {
@@ -65,8 +65,8 @@ impl Client {
         }
     }
 
-    /// Opens a session with the caller as its root. A caller without an answer may repeat the call with the same
-    /// `request_id` and gets the same session.
+    /// Opens a session with the caller as its root. A caller without a response may repeat the call with the same
+    /// `request_id` and receives the same session.
     pub async fn open(&self, request_id: &str, cwd: &str, max_depth: u32) -> Result<Session, Status> {
         let request = CreateSessionRequest {
             request_id: request_id.to_owned(),
@@ -80,10 +80,10 @@ impl Client {
         let answer = self.supervisor.clone().create_session(request).await?.into_inner();
         answer
             .session
-            .ok_or_else(|| Status::internal("the answer has no session"))
+            .ok_or_else(|| Status::internal("the response has no session"))
     }
 
-    /// Spawns an agent below the thread `parent` and answers its thread's id.
+    /// Spawns an agent below the thread `parent` and returns its thread's id.
     pub async fn spawn(&self, session: &str, parent: &str, agent_type: &str, message: &str) -> Result<String, Status> {
         let request = SpawnAgentRequest {
             session_id: session.to_owned(),
@@ -95,12 +95,12 @@ impl Client {
         let answer = self.supervisor.clone().spawn_agent(request).await?.into_inner();
         let thread = answer
             .thread
-            .ok_or_else(|| Status::internal("the answer has no thread"))?;
+            .ok_or_else(|| Status::internal("the response has no thread"))?;
         Ok(thread.thread_id)
     }
 }
 
-/// Puts the token, if there is one, into the metadata of every call.
+/// Adds the token, if any, to the metadata of every call.
 #[derive(Clone)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
@@ -122,7 +122,7 @@ impl Interceptor for Bearer {
     }
 }
 
-/// A channel to `address`, which is host:port. `troupe up` has no TLS; across machines, a client turns tonic's on.
+/// Returns a channel to `address`, which is host:port. `troupe up` has no TLS. Across machines, enable tonic's TLS.
 fn plaintext(address: &str) -> Result<Channel, tonic::transport::Error> {
     Ok(Endpoint::from_shared(format!("http://{address}"))?.connect_lazy())
 }

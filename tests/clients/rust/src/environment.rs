@@ -1,22 +1,22 @@
-//! What the environment says about the pair.
+//! The variables of the environment for the pair.
 
 use std::env;
 
-/// Where the pair is, and who calls.
+/// The addresses of the pair and the caller's token.
 #[derive(Clone)]
 pub struct Environment {
     /// The registry's host:port.
     pub registry: String,
     /// The supervisor's host:port.
     pub supervisor: String,
-    /// The caller's token; empty: none is sent.
+    /// The caller's token. An empty token is not sent.
     pub token: String,
-    /// A directory within the pair's workspace roots; empty: none.
+    /// A directory within the pair's workspace roots; empty for none.
     pub project: String,
 }
 
 impl Environment {
-    /// Reads the TROUPE_ variables. Without them the pair is on this machine's usual ports.
+    /// Reads the TROUPE_ variables. By default, the pair is on this machine's default ports.
     pub fn read() -> Self {
         Self {
             registry: variable("TROUPE_REGISTRY", "127.0.0.1:50051"),

@@ -1,4 +1,4 @@
-//! A small client of a pair of Troupe services, on top of the stubs that are generated from its protos.
+//! A small client of a pair of Troupe services, based on the stubs that are generated from its protos.
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -6,7 +6,7 @@ pub mod environment;
 pub mod refusal;
 pub mod watch;
 
-// The generated code finds the types of other packages by `super::super`, so the modules are nested as the packages are.
+// The generated code refers to types of other packages by `super::super`, so the modules are nested like the packages.
 
 /// Types that both services share.
 pub mod common {

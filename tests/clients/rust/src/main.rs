@@ -1,5 +1,5 @@
-//! What a client does with a running pair: it lists the agent types, opens a session, spawns a tree, is refused a deeper
-//! spawn, follows the tree across a disconnect, and closes the session.
+//! Demonstrates a client of a running pair: it lists the agent types, opens a session, spawns a tree, tries a spawn
+//! that is too deep, follows the tree across a disconnect, and closes the session.
 
 use std::{error::Error, process::ExitCode};
 
@@ -51,10 +51,10 @@ async fn tour() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Tries what the session's limits forbid, and takes no other refusal for that one.
+/// Tries a spawn below the session's maximum depth. Any other error is returned.
 async fn spawn_too_deep(client: &Client, session: &str, parent: &str) -> Result<(), Box<dyn Error>> {
     match client.spawn(session, parent, "explorer", "Deeper.").await {
-        Ok(thread) => Err(format!("nothing stopped {thread} below {parent}").into()),
+        Ok(thread) => Err(format!("the spawn of {thread} below {parent} was not rejected").into()),
         Err(status) if refusal::reason(&status).as_deref() == Some(DEPTH_LIMIT) => {
             println!("refused: {}", status.message());
             Ok(())
@@ -63,8 +63,8 @@ async fn spawn_too_deep(client: &Client, session: &str, parent: &str) -> Result<
     }
 }
 
-/// Prints all that happens in the session, from its first event. When the scout is done it drops its stream and closes the
-/// session, so that the cascade comes by the next stream.
+/// Prints all events of the session. When the scout's turn has ended, it drops the stream and closes the session, so
+/// that a second stream delivers the events of the close.
 async fn follow(client: &Client, session: &str, scout: &str) -> Result<(), Status> {
     let mut watch = Watch::new(client, session, Position::beginning());
     loop {
@@ -90,7 +90,7 @@ async fn follow(client: &Client, session: &str, scout: &str) -> Result<(), Statu
 /// Returns the event's name. Later releases may send kinds that the protos of this client do not contain.
 fn kind(event: &Event) -> String {
     match &event.kind {
-        // It begins with the variant's name, and then its fields.
+        // The debug text begins with the variant's name.
         Some(kind) => format!("{kind:?}")
             .chars()
             .take_while(|&letter| letter != '(')

@@ -1,4 +1,4 @@
-//! WatchThreads over as many streams as it takes.
+//! A watch across several streams of WatchThreads.
 
 use std::{error::Error as _, time::Duration};
 
@@ -10,23 +10,24 @@ use crate::{
     supervisor::v1::{WatchThreadsRequest, WatchThreadsResponse, watch_threads_response::Message},
 };
 
-/// The pause before the first new stream. tonic fails at once while the service is unavailable, so this loop waits.
+/// The pause before the first new stream. While the service is unavailable, tonic fails immediately, so the loop must
+/// wait.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// It is doubled with each stream that brings nothing, up to this.
+/// Maximum pause. The pause is doubled after each stream without a message.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Position of a watch. Store it to resume the watch in another process. The default position is empty: a
 /// snapshot comes first.
 #[derive(Clone, Debug, Default)]
 pub struct Position {
-    /// The sequence up to which everything is known; `None` before the first snapshot.
+    /// The sequence of the last known event; `None` before the first snapshot.
     pub after: Option<u64>,
-    /// The log that `after` counts in; empty until a snapshot has named it.
+    /// The id of the log to which `after` belongs; empty before the first snapshot.
     pub log_id: String,
 }
 
 impl Position {
-    /// Before the first event of a session.
+    /// Returns the position before the first event of a session.
     pub fn beginning() -> Self {
         Self {
             after: Some(0),
@@ -35,7 +36,7 @@ impl Position {
     }
 }
 
-/// Follows a session over as many streams as that takes, without losing or doubling an event.
+/// Follows a session across several streams, without losing or repeating an event.
 pub struct Watch {
     supervisor: Supervisor,
     session_id: String,
@@ -45,7 +46,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to follow a session after a position.
+    /// Creates a watch of a session after a position.
     pub fn new(client: &Client, session_id: &str, position: Position) -> Self {
         Self {
             supervisor: client.supervisor.clone(),
@@ -56,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Where the watch is, after the last message that it answered.
+    /// Returns the position of the watch after the last returned message.
     pub fn position(&self) -> &Position {
         &self.position
     }
@@ -66,11 +67,11 @@ impl Watch {
         self.stream = None;
     }
 
-    /// The next message, once there is one. A `reset` invalidates the earlier state, and a snapshot follows. An
-    /// interrupted snapshot is repeated from its first part. An error is a refusal, such as of a position that the service no
-    /// longer has.
+    /// Waits for the next message. A `reset` invalidates the earlier state, and a snapshot follows. An interrupted
+    /// snapshot is repeated from its first part. Returns an error if the service rejects the watch, for example because
+    /// of a compacted position.
     ///
-    /// Cancelling it loses nothing: the position only moves when a message is answered.
+    /// This method is cancel safe: the position changes only when a message is returned.
     pub async fn next(&mut self) -> Result<WatchThreadsResponse, Status> {
         loop {
             let asked = match self.receive().await {
@@ -119,15 +120,15 @@ impl Watch {
                 };
             }
             Some(Message::Event(_) | Message::Bookmark(_)) => self.position.after = Some(response.sequence),
-            // Half a snapshot is no position. The others have no place in the order; nor may what this client does not
-            // know yet.
+            // An incomplete snapshot does not set the position. The other kinds have no sequence, and unknown kinds may
+            // have none either.
             Some(Message::Snapshot(_) | Message::Telemetry(_) | Message::Output(_)) | None => {}
         }
     }
 }
 
-/// Whether a stream ended for no fault of the request: the service or the way to it went away. What the connection failed
-/// with comes in several codes and has a source; what the service says has none.
+/// Returns whether a stream ended without an error of the request, because the service or the connection was lost.
+/// Connection errors have several codes and a source; errors of the service have no source.
 fn is_lost(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.source().is_some()
 }

@@ -1,5 +1,5 @@
-// What a client does with a pair, from the catalogue to the last event. It narrates every step and answers what it saw;
-// tests/client.test.ts says what that has to be.
+// The scenario of a client, from the catalogue to the last event. It prints every step and returns its observations,
+// which tests/client.test.ts checks.
 
 import { randomUUID } from "node:crypto";
 
@@ -15,17 +15,17 @@ import { Watcher } from "./watcher.js";
 
 export const MAX_DEPTH = 2;
 
-/** What the client saw. */
+/** The observations of the client. */
 export interface Story {
   readonly agents: readonly string[];
-  /** The parent of each thread; the root's is empty. */
+  /** The parent of each thread. The root's parent is empty. */
   readonly parents: ReadonlyMap<string, string>;
-  /** The sequence as of which the snapshot was. */
+  /** The sequence of the snapshot. */
   readonly snapshot: bigint | undefined;
   readonly events: readonly Event[];
   /** The position at each cut of the stream. */
   readonly cuts: readonly bigint[];
-  /** How often a stream was opened. */
+  /** The number of opened streams. */
   readonly streams: number;
   readonly refusal: Refusal;
 }
@@ -36,8 +36,8 @@ interface Opened {
   readonly root: string;
 }
 
-/** Walks through everything. */
-export async function tell(pair: Pair): Promise<Story> {
+/** Runs the whole scenario. */
+export async function runScenario(pair: Pair): Promise<Story> {
   const troupe = new Troupe(pair);
   const agents = await listAgents(troupe);
   const { session, root } = await openSession(troupe);
@@ -49,7 +49,7 @@ export async function tell(pair: Pair): Promise<Story> {
     const lead = await spawn(troupe, session, root, "orchestrator", "Lead the search.\nhold");
     await reader.untilEvent((event) => event.threadId === lead && event.kind?.$case === "turnStarted");
 
-    // Nobody watches while two threads run to their end.
+    // Two threads complete their turns without a watcher.
     reader.cut();
     const scouts = [
       await spawn(troupe, session, lead, "explorer", "Look through the tests."),
@@ -57,7 +57,7 @@ export async function tell(pair: Pair): Promise<Story> {
     ] as const;
     await settled(troupe, scouts);
 
-    // And once more, in the middle of what was missed.
+    // Cuts the stream again, in the middle of the missed events.
     await reader.untilEvent((event) => event.threadId === scouts[0]);
     reader.cut();
 
@@ -74,7 +74,7 @@ export async function tell(pair: Pair): Promise<Story> {
   }
 }
 
-/** Who can be spawned in the project: the first page, which has up to 500. */
+/** Returns the roles that can be spawned in the project: the first page, with up to 500 roles. */
 async function listAgents(troupe: Troupe): Promise<string[]> {
   const { agents } = await troupe.registry.listAgents({ cwd: troupe.project, allowPartial: true });
   const names = agents.map((agent) => agent.agentType);
@@ -82,21 +82,21 @@ async function listAgents(troupe: Troupe): Promise<string[]> {
   return names;
 }
 
-/** A session whose root is this client itself: it has no input, so nobody else executes it. */
+/** Opens a session whose root is this client itself. The root has no input, so no runner executes it. */
 async function openSession(troupe: Troupe): Promise<Opened> {
   const { session } = await troupe.supervisor.createSession({
-    // With an id of the client's a retry opens no second session.
+    // Because of the id, a retry opens no second session.
     requestId: randomUUID(),
     cwd: troupe.project,
     limits: { maxDepth: MAX_DEPTH },
     labels: { client: "typescript" },
   });
-  if (!session) throw new Error("CreateSession answered no session");
+  if (!session) throw new Error("the response of CreateSession has no session");
   say("session", session.sessionId);
   return { session: session.sessionId, root: session.rootThreadId };
 }
 
-/** A thread; it is durable when the call answers, and not yet done. */
+/** Spawns a thread. It is durable when the call returns, but it has not completed its turn. */
 async function spawn(
   troupe: Troupe,
   sessionId: string,
@@ -111,12 +111,12 @@ async function spawn(
     agentType,
     message,
   });
-  if (!thread) throw new Error("SpawnAgent answered no thread");
+  if (!thread) throw new Error("the response of SpawnAgent has no thread");
   say("spawned", "  ".repeat(thread.depth) + agentType, thread.threadId);
   return thread.threadId;
 }
 
-/** Waits until all of them are; a call answers as soon as one is. */
+/** Waits until all threads are settled. Each call returns as soon as one of them is settled. */
 async function settled(troupe: Troupe, threads: readonly string[]): Promise<void> {
   const waiting = new Set(threads);
   while (waiting.size > 0) {
@@ -132,7 +132,7 @@ async function settled(troupe: Troupe, threads: readonly string[]): Promise<void
   }
 }
 
-/** Why a thread at the limit has no children. */
+/** Tries a spawn below the maximum depth and returns the error. */
 async function refusedDeeper(troupe: Troupe, session: string, parent: string): Promise<Refusal> {
   try {
     await spawn(troupe, session, parent, "explorer", "Look deeper.");
@@ -145,7 +145,7 @@ async function refusedDeeper(troupe: Troupe, session: string, parent: string): P
   throw new Error(`a thread below depth ${MAX_DEPTH} was spawned`);
 }
 
-/** Closes the root, and with it everything below it; answers when all of it is down. */
+/** Closes the session and returns when all of its threads are closed. */
 async function close(troupe: Troupe, sessionId: string): Promise<void> {
   const { session } = await troupe.supervisor.closeSession({ requestId: randomUUID(), sessionId, wait: true });
   say("closed", `${session?.closed}`);

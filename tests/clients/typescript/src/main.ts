@@ -1,6 +1,6 @@
-// The walk as a program: `npm run client`.
+// The scenario as a program: `npm run client`.
 
-import { tell } from "./client.js";
+import { runScenario } from "./client.js";
 import { pairFromEnvironment } from "./troupe.js";
 
-await tell(pairFromEnvironment());
+await runScenario(pairFromEnvironment());

@@ -1,4 +1,4 @@
-// Reads what a watcher sees up to a point, and keeps the events.
+// Reads the messages of a watcher up to an expected one, and stores the events.
 
 import { setTimeout } from "node:timers/promises";
 
@@ -8,7 +8,7 @@ import { say } from "./say.js";
 import { DEADLINE_MS } from "./troupe.js";
 import type { Watcher } from "./watcher.js";
 
-/** The one reader of a watcher. */
+/** The only reader of a watcher. */
 export class Reader {
   readonly events: Event[] = [];
   readonly cuts: bigint[] = [];
@@ -18,7 +18,7 @@ export class Reader {
     this.#news = watcher.news();
   }
 
-  /** Reads up to the message that is waited for. */
+  /** Reads up to the expected message. */
   async until(isLast: (message: WatchThreadsResponse) => boolean): Promise<void> {
     for (;;) {
       const { value: news } = await within(this.#news.next());
@@ -28,12 +28,12 @@ export class Reader {
     }
   }
 
-  /** Reads up to the event that is waited for. */
+  /** Reads up to the expected event. */
   async untilEvent(isLast: (event: Event) => boolean): Promise<void> {
     await this.until(({ message }) => message?.$case === "event" && isLast(message.value));
   }
 
-  /** Loses the stream on purpose. */
+  /** Cuts the stream on purpose. */
   cut(): void {
     const position = this.events.at(-1)?.sequence ?? 0n;
     say("cut", `after ${position}`);
@@ -51,7 +51,7 @@ export class Reader {
   }
 }
 
-/** The answer, unless it is too long in coming. */
+/** Returns the result of a promise, or fails after a maximum time. */
 async function within<T>(answer: Promise<T>): Promise<T> {
   const came = new AbortController();
   const late = setTimeout(DEADLINE_MS, undefined, { signal: came.signal });

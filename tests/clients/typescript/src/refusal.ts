@@ -1,4 +1,4 @@
-// Why a call was refused. The reason is what a program decides by: texts may improve, reasons do not change.
+// The reason of a rejected call. Programs should use the reason: texts may change, reasons do not.
 
 import { ClientError, Status } from "nice-grpc";
 import { ErrorInfo, RichClientError } from "nice-grpc-error-details";
@@ -13,10 +13,10 @@ export interface Refusal {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** What the trailer grpc-status-details-bin says; the reason is empty where it was not Troupe that answered. */
+/** Reads the trailer grpc-status-details-bin. The reason is empty if the error does not come from Troupe. */
 export function refusalOf(error: ClientError): Refusal {
   const { code, details: message } = error;
-  // The middleware decodes the details that it finds, and makes the error a rich one.
+  // The middleware decodes the details and adds them to the error.
   for (const detail of error instanceof RichClientError ? error.extra : []) {
     if (detail.$type === ErrorInfo.$type && detail.domain === DOMAIN) {
       return { code, reason: detail.reason, message, metadata: detail.metadata };

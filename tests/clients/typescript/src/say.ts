@@ -1,6 +1,6 @@
-// The narration.
+// The output of the scenario.
 
-/** A line of it. */
+/** Prints a line. */
 export function say(what: string, ...words: string[]): void {
   console.log(what.padEnd(9), ...words);
 }

@@ -1,4 +1,5 @@
-// The way to a pair: addresses and token from the environment, one channel a service, one place for token and deadline.
+// The connection to a pair: addresses and token from the environment, one channel per service, the token and the
+// deadline.
 
 import {
   type CallOptions,
@@ -15,10 +16,10 @@ import { errorDetailsClientMiddleware } from "nice-grpc-error-details";
 import { AgentRegistryServiceDefinition } from "../generated/troupe/registry/v1/registry.js";
 import { AgentSupervisorServiceDefinition } from "../generated/troupe/supervisor/v1/supervisor.js";
 
-/** Longer than anything here takes on a busy machine; a call without a deadline may wait forever. */
+/** Longer than any call takes on a busy machine. A call without a deadline may wait forever. */
 export const DEADLINE_MS = 60_000;
 
-/** Where a pair is, who calls it, and the directory that sessions are opened for. */
+/** The addresses of a pair, the caller's token, and the directory of the sessions. */
 export interface Pair {
   readonly registry: string;
   readonly supervisor: string;
@@ -26,7 +27,7 @@ export interface Pair {
   readonly project: string;
 }
 
-/** The pair of the TROUPE_ variables. */
+/** Returns the pair of the TROUPE_ variables. */
 export function pairFromEnvironment(): Pair {
   const variable = (name: string): string => {
     const value = process.env[name];
@@ -50,7 +51,7 @@ export class Troupe {
 
   constructor(pair: Pair) {
     this.project = pair.project;
-    // The services speak plaintext. Through a proxy that adds TLS: an https address.
+    // The services use plaintext. With a proxy that adds TLS, use an https address.
     const registry = createChannel(pair.registry);
     const supervisor = createChannel(pair.supervisor);
     this.#channels = [registry, supervisor];
@@ -67,7 +68,7 @@ export class Troupe {
   }
 }
 
-/** Every call carries the token, streams too. */
+/** Sends the token with every call, including streams. */
 function authorization(token: string): ClientMiddleware {
   return async function* <Request, Response>(call: ClientMiddlewareCall<Request, Response>, options: CallOptions) {
     const metadata = Metadata(options.metadata).set("authorization", `Bearer ${token}`);
@@ -75,7 +76,7 @@ function authorization(token: string): ClientMiddleware {
   };
 }
 
-/** Calls that are no streams have a deadline; an idle session says nothing for long. */
+/** Sets a deadline for unary calls. Streams have none, because an idle session sends nothing for a long time. */
 async function* deadline<Request, Response>(call: ClientMiddlewareCall<Request, Response>, options: CallOptions) {
   if (call.responseStream) return yield* call.next(call.request, options);
   const signal = AbortSignal.timeout(DEADLINE_MS);

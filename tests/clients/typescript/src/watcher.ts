@@ -9,20 +9,20 @@ import type { Troupe } from "./troupe.js";
 
 const RETRY_MS = 200;
 
-/** The events do not go on where they stopped. */
+/** The events do not continue at the watcher's position. */
 export class HistoryError extends Error {}
 
 /**
- * One follower of one session.
+ * A watcher of one session.
  *
- * The first stream begins with a snapshot, which names the log. Every later one asks for what came after `position`, in that
- * log: the supervisor keeps no memory of its watchers, so the position is the client's to keep. A program that outlives its
- * process would write both down.
+ * The first stream begins with a snapshot, which contains the id of the log. Each later stream requests the events
+ * after `position` in that log. The supervisor does not store the positions of watchers, so the client must. To resume
+ * in another process, store both values.
  */
 export class Watcher {
-  /** The last event that is known; undefined before the snapshot is complete. */
+  /** The sequence of the last known event; undefined before the snapshot is complete. */
   position: bigint | undefined;
-  /** How often a stream was opened. */
+  /** The number of opened streams. */
   streams = 0;
   #logId = "";
   #stream = new AbortController();
@@ -33,20 +33,20 @@ export class Watcher {
     private readonly sessionId: string,
   ) {}
 
-  /** Cancels the stream, whatever is under way on it. The iteration goes on with a new one. */
+  /** Cancels the stream at any point. The iteration continues with a new stream. */
   cut(): void {
     this.#stream.abort();
   }
 
-  /** Ends the iteration; a stream that is left open keeps the process alive. */
+  /** Ends the iteration. An open stream keeps the process alive. */
   close(): void {
     this.#isClosed = true;
     this.#stream.abort();
   }
 
   /**
-   * The parts of the snapshot, then every event after it; it does not end by itself. A snapshot that was cut off comes
-   * again, whole. Telemetry, output and whatever is newer than this client are left out.
+   * Yields the parts of the snapshot and then every event after it, without end. An interrupted snapshot is repeated
+   * completely. Telemetry, output and messages of unknown kinds are omitted.
    */
   async *news(): AsyncGenerator<WatchThreadsResponse, void> {
     while (!this.#isClosed) {
@@ -66,13 +66,13 @@ export class Watcher {
     this.streams += 1;
     this.#stream = new AbortController();
     return this.troupe.supervisor.watchThreads(
-      // An undefined position leaves afterSequence absent, which is not the same as 0.
+      // With an undefined position, afterSequence is absent, which differs from 0.
       { sessionId: this.sessionId, afterSequence: this.position, logId: this.#logId },
       { signal: this.#stream.signal },
     );
   }
 
-  /** Moves the position on, and answers whether the message is news. */
+  /** Advances the position and returns whether the message is yielded. */
   #take({ sequence, message }: WatchThreadsResponse): boolean {
     switch (message?.$case) {
       case "event":
@@ -82,7 +82,7 @@ export class Watcher {
         this.position = sequence;
         return true;
       case "snapshot":
-        // Only a whole one is a position.
+        // Only a complete snapshot sets the position.
         if (message.value.last) {
           this.#logId = message.value.logId;
           this.position = sequence;
@@ -96,7 +96,7 @@ export class Watcher {
   }
 }
 
-/** Whether the stream or the supervisor is gone for the moment; everything else is an answer. */
+/** Returns whether the stream was lost or the supervisor is unavailable. All other errors belong to the request. */
 function isLost(error: unknown): boolean {
   return error instanceof ClientError && (error.code === Status.UNAVAILABLE || error.code === Status.CANCELLED);
 }

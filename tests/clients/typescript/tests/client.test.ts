@@ -1,47 +1,47 @@
-// What the client's walk has to have seen. One walk; every test looks at another side of it.
+// Checks the observations of the client's scenario. It runs once, and each test checks another part of it.
 
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
 
 import { Status } from "nice-grpc";
 
-import { MAX_DEPTH, type Story, tell } from "../src/client.js";
+import { MAX_DEPTH, type Story, runScenario } from "../src/client.js";
 import { pairFromEnvironment } from "../src/troupe.js";
 
 let story: Story;
 
 before(async () => {
-  story = await tell(pairFromEnvironment());
+  story = await runScenario(pairFromEnvironment());
 });
 
 test("the catalogue has the embedded roles", () => {
   for (const role of ["orchestrator", "explorer"]) assert.ok(story.agents.includes(role), role);
 });
 
-test("over two cuts of the stream no event is missed and none comes twice", () => {
+test("two cuts of the stream cause no missing and no repeated event", () => {
   const { snapshot } = story;
   assert.ok(snapshot !== undefined);
   const expected = story.events.map((_, index) => snapshot + BigInt(index) + 1n);
   assert.deepEqual(story.events.map((event) => event.sequence), expected);
 });
 
-test("each cut took a new stream, and events came after it", () => {
+test("each cut causes a new stream that delivers events", () => {
   assert.equal(story.cuts.length, 2);
   assert.equal(story.streams, 1 + story.cuts.length);
-  // After the first one, two threads were spawned and settled while nobody watched.
+  // After the first cut, two threads were spawned and settled without a watcher.
   const missed = story.events.filter((event) => event.sequence > (story.cuts[0] ?? 0n));
   const ended = missed.filter((event) => event.kind?.$case === "turnEnded").map((event) => event.threadId);
   assert.equal(new Set(ended).size, ended.length);
   for (const leaf of leaves()) assert.ok(ended.includes(leaf), leaf);
 });
 
-test("a spawn that is too deep is refused with the reason DEPTH_LIMIT", () => {
+test("a spawn that is too deep is rejected with the reason DEPTH_LIMIT", () => {
   assert.equal(story.refusal.code, Status.FAILED_PRECONDITION);
   assert.equal(story.refusal.reason, "DEPTH_LIMIT");
   assert.equal(story.refusal.metadata["max_depth"], `${MAX_DEPTH}`);
 });
 
-test("closing goes leaf first, and the root is the last", () => {
+test("children are closed before their parents, and the root last", () => {
   const closings = story.events.filter((event) => event.kind?.$case === "threadClosed").map((event) => event.threadId);
   assert.deepEqual([...closings].sort(), [...story.parents.keys()].sort());
   for (const [thread, parent] of story.parents) {
@@ -49,7 +49,7 @@ test("closing goes leaf first, and the root is the last", () => {
   }
 });
 
-/** The threads that have no children. */
+/** Returns the threads without children. */
 function leaves(): string[] {
   const parents = new Set(story.parents.values());
   return [...story.parents.keys()].filter((thread) => !parents.has(thread));

@@ -1,4 +1,4 @@
-// Reports to node:test's runner: a line for each test, as ../../run counts them, and what the client narrates.
+// A reporter for node:test: prints a line for each test, which ../../run counts, and the output of the client.
 
 import type { TestEvent } from "node:test/reporters";
 import { inspect } from "node:util";
@@ -14,7 +14,7 @@ export default async function* lines(source: AsyncIterable<TestEvent>): AsyncGen
         break;
       case "test:fail":
         yield `FAILED ${event.data.name}\n`;
-        // With its cause, which is what the test threw.
+        // The cause is the error that the test threw.
         for (const line of inspect(event.data.details.error).split("\n")) yield `        ${line}\n`;
         break;
     }

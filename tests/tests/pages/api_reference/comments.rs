@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use prost_types::FileDescriptorProto;
 
-/// The numbers that paths are made of.
+/// The field numbers in paths.
 pub mod step {
     /// `FileDescriptorProto.message_type`.
     pub const MESSAGE: i32 = 4;
@@ -14,7 +14,7 @@ pub mod step {
     pub const ENUM: i32 = 5;
     /// `FileDescriptorProto.service`.
     pub const SERVICE: i32 = 6;
-    /// `FileDescriptorProto.syntax`, which has no position. The comment before it is the file's.
+    /// `FileDescriptorProto.syntax`, which has no index. The comment before it is the comment of the file.
     pub const SYNTAX: i32 = 12;
     /// `DescriptorProto.field`.
     pub const FIELD: i32 = 2;
@@ -37,14 +37,14 @@ pub fn inside(path: &[i32], step: i32, position: i32) -> Vec<i32> {
     inner
 }
 
-/// Every comment of a file.
+/// All comments of a file.
 pub struct Comments<'a> {
     file: &'a str,
     by_path: HashMap<&'a [i32], &'a str>,
 }
 
 impl<'a> Comments<'a> {
-    /// The comments of a file that has its source information.
+    /// Returns the comments of a file with source information.
     pub fn of(file: &'a FileDescriptorProto) -> Self {
         let locations = file.source_code_info.iter().flat_map(|info| &info.location);
         Self {
@@ -55,7 +55,8 @@ impl<'a> Comments<'a> {
         }
     }
 
-    /// The paragraphs of the comment at a path. Everything in the API has a comment.
+    /// Returns the paragraphs of the comment at a path. Panics without a comment, because every element of the API has
+    /// one.
     pub fn at(&self, path: &[i32]) -> Vec<String> {
         match self.by_path.get(path) {
             Some(comment) => paragraphs(comment),
@@ -64,7 +65,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// The paragraphs of a comment, each in one line.
+/// Returns the paragraphs of a comment, each in one line.
 pub fn paragraphs(comment: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     for line in comment.lines().map(str::trim) {
@@ -83,7 +84,7 @@ pub fn paragraphs(comment: &str) -> Vec<String> {
     paragraphs
 }
 
-/// The first sentence of a paragraph.
+/// Returns the first sentence of a paragraph.
 pub fn first_sentence(paragraph: &str) -> &str {
     paragraph.find(". ").map_or(paragraph, |end| &paragraph[..=end])
 }

@@ -8,7 +8,7 @@ use super::comments::{inside, step};
 pub struct Declared<'a, D> {
     /// Its name without the package: `PlanStep.State`.
     pub name: String,
-    /// The place of its comment.
+    /// The path of its comment.
     pub path: Vec<i32>,
     /// The descriptor of the declaration.
     pub descriptor: &'a D,
@@ -17,14 +17,14 @@ pub struct Declared<'a, D> {
 /// All declarations of a file except services. Nested declarations follow their parent.
 #[derive(Default)]
 pub struct Declarations<'a> {
-    /// Returns the messages, without messages that only represent map entries.
+    /// The messages, without messages that only represent map entries.
     pub messages: Vec<Declared<'a, DescriptorProto>>,
     /// The enums.
     pub enums: Vec<Declared<'a, EnumDescriptorProto>>,
 }
 
 impl<'a> Declarations<'a> {
-    /// What the file declares.
+    /// Returns the declarations of a file.
     pub fn of(file: &'a FileDescriptorProto) -> Self {
         let mut found = Self::default();
         for (position, message) in (0..).zip(&file.message_type) {
@@ -65,7 +65,7 @@ impl<'a> Declarations<'a> {
     }
 }
 
-/// Whether a message only stands for the entries of a map.
+/// Returns whether a message only represents the entries of a map.
 pub fn is_map_entry(message: &DescriptorProto) -> bool {
     message.options.as_ref().is_some_and(|options| options.map_entry())
 }

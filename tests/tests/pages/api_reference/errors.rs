@@ -1,4 +1,4 @@
-//! The page of the reasons of errors, from the list in the code.
+//! The page of the error reasons, generated from the list in the code.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::{names::Names, table::table};
 /// The list. The descriptions of the reasons are its comments, which exist only in the source.
 const LIST: &str = include_str!("../../../../proto/src/reason.rs");
 
-/// The page.
+/// Returns the page.
 pub fn page(names: &Names) -> String {
     let links = names.links("errors", "");
     let comments = comments();
@@ -36,7 +36,7 @@ can come with different gRPC codes. [Errors](../api.md#errors) says what to do, 
     )
 }
 
-/// What the list says about each reason, by its name on the wire.
+/// Returns the comment of each reason in the list, by the name of the reason on the wire.
 fn comments() -> HashMap<&'static str, String> {
     let (_, list) = LIST.split_once("\nreasons! {").unwrap();
     let mut comments = HashMap::new();

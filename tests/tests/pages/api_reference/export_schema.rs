@@ -70,12 +70,12 @@ impl Types {
         }
     }
 
-    /// Adds the schema of a message and those of its fields.
+    /// Adds the schema of a message and the schemas of its fields.
     fn describe(&self, name: &str, schemas: &mut BTreeMap<String, Value>) {
         if schemas.contains_key(name) {
             return;
         }
-        // Known from here, because messages can contain themselves.
+        // Added before its fields, because messages can contain themselves.
         schemas.insert(name.to_owned(), Value::Null);
         let message = &self.messages[name];
         let mut properties = Map::new();
@@ -108,7 +108,7 @@ impl Types {
             }
             Type::Enum => {
                 let (name, values) = self.enums.get_key_value(field.type_name()).unwrap();
-                // The value of a newer release is a number.
+                // A value of a newer release appears as a number.
                 let schema = json!({"anyOf": [{"enum": values}, {"type": "integer"}]});
                 schemas.insert(name.clone(), schema);
                 reference(name)
@@ -132,7 +132,7 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{}", key(name))})
 }
 
-/// The key of a type in `$defs`.
+/// Returns the key of a type in `$defs`.
 fn key(name: &str) -> &str {
     name.trim_start_matches('.')
 }

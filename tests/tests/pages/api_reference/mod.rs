@@ -1,4 +1,4 @@
-//! The reference of the API says what the protos and the code say.
+//! The reference of the API matches the proto files and the code.
 
 mod comments;
 mod declarations;
@@ -43,7 +43,7 @@ fn written(directory: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The anchors of a page's headings, in their order.
+/// Returns the anchors of a page's headings, in order.
 fn anchors(page: &str) -> Vec<String> {
     page.lines()
         .filter(|line| line.starts_with('#'))
@@ -51,7 +51,7 @@ fn anchors(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where the links of a page lead.
+/// Returns the targets of a page's links.
 fn targets(page: &str) -> impl Iterator<Item = &str> {
     page.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
@@ -75,7 +75,7 @@ fn reference_pages_match_protos_and_code() {
     assert!(
         different.is_empty(),
         "docs/reference differs in {different:?}; write it again with `{WRITE}=1 cargo test -p troupe-tests --test pages`, \
-         and remove files that are no page of it"
+        and remove files that are not generated"
     );
 }
 
@@ -104,7 +104,7 @@ fn every_link_leads_to_a_heading_or_a_file() {
 }
 
 #[test]
-fn no_two_headings_of_a_page_have_one_anchor() {
+fn headings_of_a_page_have_distinct_anchors() {
     for (name, page) in pages() {
         let mut seen = BTreeSet::new();
         for anchor in anchors(&page) {
@@ -114,7 +114,7 @@ fn no_two_headings_of_a_page_have_one_anchor() {
 }
 
 #[test]
-fn anchors_are_those_of_github() {
+fn anchors_match_github() {
     assert_eq!(anchor("SpawnAgentRequest"), "spawnagentrequest");
     assert_eq!(anchor("PlanStep.State"), "planstepstate");
     assert_eq!(anchor("Error reasons"), "error-reasons");

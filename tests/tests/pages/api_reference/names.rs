@@ -1,4 +1,4 @@
-//! On which page each method and each type of the API is described, and how the pages link to it.
+//! The page and the heading of each method and each type of the API, and the links to them.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use prost_types::FileDescriptorProto;
 
 use super::declarations::Declarations;
 
-/// Where the types of the package `google.protobuf` are described.
+/// The URL of the descriptions of the package `google.protobuf`.
 const WELL_KNOWN_TYPES: &str = "https://protobuf.dev/reference/protobuf/google.protobuf/";
 
-/// The name of a file's page: `supervisor` for `troupe/supervisor/v1/supervisor.proto`.
+/// Returns the name of a file's page: `supervisor` for `troupe/supervisor/v1/supervisor.proto`.
 pub fn page_of(file: &FileDescriptorProto) -> &str {
     let (_, name) = file.name().rsplit_once('/').unwrap();
     name.strip_suffix(".proto").unwrap()
 }
 
-/// The anchor that GitHub gives a heading.
+/// Returns the anchor of a heading on GitHub.
 pub fn anchor(heading: &str) -> String {
     heading
         .to_lowercase()
@@ -25,7 +25,7 @@ pub fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// Where something is described: under a heading that is its name.
+/// The place of a description: a page and a heading.
 struct Place {
     page: String,
     name: String,
@@ -70,7 +70,7 @@ impl Names {
         Self { places }
     }
 
-    /// Links from a page about a package.
+    /// Returns the links from a page about a package.
     pub fn links<'a>(&'a self, page: &'a str, package: &'a str) -> Links<'a> {
         Links {
             names: self,
@@ -88,7 +88,7 @@ pub struct Links<'a> {
 }
 
 impl Links<'_> {
-    /// A link to a type by its full name, as descriptors have it.
+    /// Returns a link to a type by its full name, in the form of descriptors.
     pub fn to_type(&self, full_name: &str) -> String {
         if let Some(name) = full_name.strip_prefix(".google.protobuf.") {
             return format!("[{name}]({WELL_KNOWN_TYPES}#{})", anchor(name));
@@ -99,7 +99,8 @@ impl Links<'_> {
         }
     }
 
-    /// The text of a comment as Markdown: code is code, names of methods and types become links, the rest is no markup.
+    /// Returns the text of a comment as Markdown: code stays code, names of methods and types become links, and other
+    /// text is escaped.
     pub fn prose(&self, text: &str) -> String {
         let parts = text.split('`').enumerate();
         parts
@@ -128,7 +129,7 @@ impl Links<'_> {
         markdown
     }
 
-    /// What a word names: something of this package, or else of the only package that has the name.
+    /// Returns the place that a word names: in this package, otherwise in the only package with the name.
     fn named(&self, word: &str) -> Option<&Place> {
         // `SpawnAgent` is always a name. `Thread` and `Input` are also words.
         if word.chars().filter(char::is_ascii_uppercase).count() < 2 {

@@ -1,4 +1,4 @@
-//! Every file of the reference: a page for each proto file of the API, one for the reasons of errors, the index, and the
+//! Every file of the reference: a page for each proto file of the API, the page of error reasons, the index, and the
 //! schema of exports.
 
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use super::{
     types::{enumeration, message},
 };
 
-/// The format of stored records is built with the API and no part of it.
+/// The package of stored records. It is compiled with the API, but it is not part of the API.
 const STORE: &str = "troupe.store.v1";
 
-/// The pages by the names of their files.
+/// Returns the pages by the names of their files.
 pub fn pages() -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET_WITH_COMMENTS).unwrap();
     let mut files: Vec<&FileDescriptorProto> = set
@@ -29,7 +29,7 @@ pub fn pages() -> BTreeMap<String, String> {
         .iter()
         .filter(|file| file.package().starts_with("troupe.") && file.package() != STORE)
         .collect();
-    // Services first: they are where a reader begins.
+    // Services come first, because readers begin with them.
     files.sort_by_key(|file| file.service.is_empty());
 
     let names = Names::of(&files);
@@ -45,7 +45,7 @@ pub fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// The page of a file.
+/// Returns the page of a file.
 fn page(source: &Source<'_>) -> String {
     let (file, name) = (source.file, page_of(source.file));
     let declared = Declarations::of(file);
@@ -72,7 +72,7 @@ fn page(source: &Source<'_>) -> String {
     blocks.join("\n")
 }
 
-/// The page that leads to the others.
+/// Returns the index page.
 fn index(sources: &[Source<'_>]) -> String {
     let mut rows: Vec<_> = sources
         .iter()
@@ -111,7 +111,7 @@ do to which other thread, and with which tools, is decided after that.
     )
 }
 
-/// The services of a file, for the index.
+/// Returns the services of a file, for the index.
 fn services(file: &FileDescriptorProto) -> String {
     let names: Vec<_> = file
         .service

@@ -11,7 +11,7 @@ use super::{
     table::table,
 };
 
-/// The blocks of a service whose comment is at `path`.
+/// Returns the blocks of a service whose comment is at `path`.
 pub fn service(source: &Source<'_>, service: &ServiceDescriptorProto, path: &[i32]) -> Vec<String> {
     let methods: Vec<_> = (0..)
         .zip(&service.method)

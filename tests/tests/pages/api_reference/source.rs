@@ -7,7 +7,7 @@ use super::{
     names::{Links, Names, page_of},
 };
 
-/// A proto file and how its page says what it has.
+/// A proto file and the links of its page.
 pub struct Source<'a> {
     /// The file.
     pub file: &'a FileDescriptorProto,
@@ -17,7 +17,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The file, on a page that links to these names.
+    /// Creates the source of a page that links to these names.
     pub fn new(file: &'a FileDescriptorProto, names: &'a Names) -> Self {
         Self {
             file,
@@ -26,18 +26,18 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The comment at a path, as a block of the page.
+    /// Returns the comment at a path as a block of the page.
     pub fn comment(&self, path: &[i32]) -> String {
         let paragraphs = self.comments.at(path);
         self.links.prose(&paragraphs.join("\n\n")) + "\n"
     }
 
-    /// The comment at a path, for a cell of a table.
+    /// Returns the comment at a path for a cell of a table.
     pub fn note(&self, path: &[i32]) -> String {
         self.links.prose(&self.comments.at(path).join(" "))
     }
 
-    /// The first sentence of the comment at a path.
+    /// Returns the first sentence of the comment at a path.
     pub fn summary(&self, path: &[i32]) -> String {
         self.links.prose(first_sentence(&self.comments.at(path)[0]))
     }

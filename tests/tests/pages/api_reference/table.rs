@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-/// A table with these columns.
+/// Returns a table with these columns.
 pub fn table<const N: usize>(columns: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut text = format!("| {} |\n|{}\n", columns.join(" | "), "---|".repeat(N));
     for row in rows {
-        // A bar ends a cell, in code too.
+        // A vertical bar ends a cell, even in code.
         let cells = row.map(|cell| cell.replace('|', "\\|"));
         writeln!(text, "| {} |", cells.join(" | ")).unwrap();
     }

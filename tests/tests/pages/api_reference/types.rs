@@ -1,4 +1,4 @@
-//! The sections of messages and enums: what each is, and a table of its fields or values.
+//! The sections of messages and enums: a description, and a table of the fields or values.
 
 use prost_types::{
     DescriptorProto, EnumDescriptorProto, FieldDescriptorProto,
@@ -12,7 +12,7 @@ use super::{
     table::table,
 };
 
-/// The blocks of a message.
+/// Returns the blocks of a message.
 pub fn message(source: &Source<'_>, declared: &Declared<'_, DescriptorProto>) -> Vec<String> {
     let rows = field_rows(source, declared);
     vec![
@@ -26,7 +26,7 @@ pub fn message(source: &Source<'_>, declared: &Declared<'_, DescriptorProto>) ->
     ]
 }
 
-/// The blocks of an enum.
+/// Returns the blocks of an enum.
 pub fn enumeration(source: &Source<'_>, declared: &Declared<'_, EnumDescriptorProto>) -> Vec<String> {
     let rows = (0..)
         .zip(&declared.descriptor.value)
@@ -45,7 +45,8 @@ pub fn enumeration(source: &Source<'_>, declared: &Declared<'_, EnumDescriptorPr
     ]
 }
 
-/// A row for each field. The fields of a oneof follow each other, so a row before the first says what they share.
+/// Returns a row for each field. The fields of a oneof follow each other, and a row before the first one describes the
+/// oneof.
 fn field_rows(source: &Source<'_>, declared: &Declared<'_, DescriptorProto>) -> Vec<[String; 3]> {
     let message = declared.descriptor;
     let mut rows = Vec::new();
@@ -70,7 +71,7 @@ fn field_rows(source: &Source<'_>, declared: &Declared<'_, DescriptorProto>) -> 
     rows
 }
 
-/// The oneof that the author of the message put the field into; `optional` makes one for itself.
+/// Returns the declared oneof of a field. The oneof that the compiler generates for `optional` does not count.
 fn oneof(field: &FieldDescriptorProto) -> Option<i32> {
     field.oneof_index.filter(|_| !field.proto3_optional())
 }
@@ -89,8 +90,8 @@ fn field_type(source: &Source<'_>, message: &DescriptorProto, field: &FieldDescr
     }
 }
 
-/// The key and the value of a map; `None` for any other field. The message of a map's entries lies in the message that
-/// has the map.
+/// Returns the key and the value of a map; `None` for any other field. The message for a map's entries is nested in the
+/// message with the map.
 pub fn map_entry<'a>(
     message: &'a DescriptorProto,
     field: &FieldDescriptorProto,
@@ -103,7 +104,7 @@ pub fn map_entry<'a>(
     entry.field.as_slice().try_into().ok()
 }
 
-/// The type of one value.
+/// Returns the type of one value.
 fn value_type(source: &Source<'_>, field: &FieldDescriptorProto) -> String {
     match field.r#type() {
         Type::Message | Type::Enum => source.links.to_type(field.type_name()),

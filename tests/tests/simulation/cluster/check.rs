@@ -1,4 +1,4 @@
-//! What the log of several supervisors must agree with, in addition to that of one.
+//! Checks of the log of several supervisors, in addition to the checks with one supervisor.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     shared::{Acknowledged, Promise, SharedState},
 };
 
-/// The reasons that the log gives for the loss of a program.
+/// The reasons in the log for the loss of a program.
 const LOSSES: [&str; 2] = ["came back without the agent", "was lost: its lease ran out"];
 
 /// Checks the order of epochs, writes and reads, and the fate of all programs.
@@ -23,7 +23,7 @@ pub fn check(log: &Log, shared: &SharedState, reads: &[Read]) {
     programs_are_not_lost(log, shared);
 }
 
-/// An owner appends nothing after the beginning of the next epoch.
+/// Checks that an owner appends nothing after the beginning of the next epoch.
 fn epochs_do_not_interleave(log: &Log, shared: &SharedState) {
     let epochs = shared.store.epochs(log.session);
     assert_eq!(epochs.len(), log.records.len(), "the log has a gap");
@@ -39,7 +39,7 @@ fn epochs_do_not_interleave(log: &Log, shared: &SharedState) {
     }
 }
 
-/// The sequence of the first event of each request.
+/// Returns the sequence of the first event of each request.
 fn sequences(log: &Log) -> BTreeMap<&str, u64> {
     let mut sequences = BTreeMap::new();
     for recorded in &log.records {
@@ -50,7 +50,7 @@ fn sequences(log: &Log) -> BTreeMap<&str, u64> {
     sequences
 }
 
-/// A write that was acknowledged.
+/// An acknowledged write.
 struct Write<'s> {
     request_id: &'s str,
     sequence: u64,
@@ -76,7 +76,7 @@ impl<'s> Write<'s> {
     }
 }
 
-/// A write that began after another one was acknowledged comes after it.
+/// Checks that a write that began after the acknowledgement of another write comes after it in the log.
 fn writes_keep_their_order(writes: &[Write<'_>]) {
     for earlier in writes {
         for later in writes.iter().filter(|later| later.began > earlier.answered) {
@@ -92,14 +92,14 @@ fn writes_keep_their_order(writes: &[Write<'_>]) {
     }
 }
 
-/// A read shows every write that was acknowledged before it began.
+/// Checks that each read includes every write that was acknowledged before the read began.
 fn reads_are_not_stale(writes: &[Write<'_>], reads: &[Read]) {
     for read in reads {
         let before = writes.iter().filter(|write| write.answered < read.began);
         if let Some(last) = before.max_by_key(|write| write.sequence) {
             assert!(
                 read.sequence >= last.sequence,
-                "a read shows {}, not \"{}\" at {}",
+                "a read includes {}, not \"{}\" at {}",
                 read.sequence,
                 last.request_id,
                 last.sequence
@@ -108,11 +108,11 @@ fn reads_are_not_stale(writes: &[Write<'_>], reads: &[Read]) {
     }
 }
 
-/// The log calls no program lost that its runner has.
+/// Checks that the log reports no program as lost while its runner still has it.
 fn programs_are_not_lost(log: &Log, shared: &SharedState) {
     let programs = shared.programs.borrow();
     let states = log.states();
-    // The state before an event tells the attempt that it ends.
+    // The state before the event contains the attempt that the event ends.
     for (before, recorded) in states.zip(log.records.iter().skip(1)) {
         let shown = format!("{:?}", recorded.event);
         let (Some(thread), true) = (recorded.event.thread(), LOSSES.iter().any(|loss| shown.contains(loss))) else {
@@ -122,7 +122,7 @@ fn programs_are_not_lost(log: &Log, shared: &SharedState) {
         let program = programs.get(&(thread.to_string(), attempt.generation.get()));
         let is_gone = program.is_none_or(|program| {
             let had_ended = program.ended.is_some_and(|head| head < recorded.sequence.get());
-            // The turn was sent and has not arrived: it ends by the rules.
+            // A turn that was sent and has not arrived at the runner may be lost.
             let known = program.turns.iter().rfind(|(head, _)| *head < recorded.sequence.get());
             had_ended || known.map_or(0, |(_, turn)| *turn) < attempt.turn.number().get()
         });

@@ -15,7 +15,7 @@ use crate::{
     shared::{CLIENTS, CONDUCTOR, REGISTRY, RUNNERS, SharedState, WATCHER},
 };
 
-/// How long things go wrong.
+/// Duration of the phase with faults.
 const CHAOS: Duration = Duration::from_secs(10);
 
 /// All hosts.
@@ -46,22 +46,22 @@ pub struct Faults {
     rng: Rng,
     shared: Rc<SharedState>,
     machines: Rc<Machines>,
-    /// When the next one comes.
+    /// The time of the next fault.
     next: Duration,
-    /// The pairs of hosts that are cut off from each other, and until when.
+    /// The pairs of hosts that are cut off from each other, with the end of the fault.
     apart: BTreeMap<(&'static str, &'static str), Duration>,
-    /// The machines that are dead, and until when.
+    /// The dead machines, with the time of their restart.
     dead: BTreeMap<&'static str, Duration>,
-    /// The supervisors that are paused, and until when.
+    /// The paused supervisors, with the end of the pause.
     paused: BTreeMap<&'static str, Duration>,
-    /// The supervisors that are cut off from the log, and until when.
+    /// The supervisors that are cut off from the log, with the end of the fault.
     without_log: BTreeMap<&'static str, Duration>,
     /// The states of the connections.
     wires: BTreeMap<(&'static str, &'static str), Wire>,
 }
 
 impl Faults {
-    /// The faults that the seed decides.
+    /// Creates the faults of a seed.
     pub fn new(seed: u64, shared: Rc<SharedState>, machines: Rc<Machines>) -> Self {
         let mut rng = Rng::new(seed, "faults of three");
         Self {
@@ -77,8 +77,8 @@ impl Faults {
         }
     }
 
-    /// Ends the faults whose time is over, brings new ones, and starts the processes again that have ended.
-    pub fn pass(&mut self, sim: &mut Sim<'_>) {
+    /// Ends the faults whose time is over, begins new faults, and restarts the processes that have ended.
+    pub fn advance(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed();
         over(&mut self.apart, now);
         over(&mut self.paused, now);
@@ -88,7 +88,7 @@ impl Faults {
         if now >= CHAOS {
             if !self.shared.calm.replace(true) {
                 sim.set_fail_rate(0.0);
-                // Links that broke by themselves too.
+                // This also repairs links that the network broke at random.
                 for (index, host) in HOSTS.iter().enumerate() {
                     for other in &HOSTS[index + 1..] {
                         if self.wires.get(&(*host, *other)).is_none_or(|wire| *wire == Wire::Whole) {
@@ -102,14 +102,14 @@ impl Faults {
             died.extend(self.strike(now));
         }
         for host in SUPERVISORS {
-            // Drained or removed.
+            // The supervisor was drained or removed.
             if !self.dead.contains_key(host) && !restarted.contains(&host) && !sim.is_host_running(host) {
                 self.dead.insert(host, now + self.rng.millis(50..=500));
                 died.push(host);
             }
         }
-        // First. The order in which the sockets of a dead host close depends on more than the seed, so no host may
-        // observe it.
+        // Cuts the connections before the crash: the order in which the sockets of a dead host close depends on more
+        // than the seed, so no host may observe it.
         self.connect(sim);
         for host in died {
             if RUNNERS.contains(&host) {
@@ -128,7 +128,7 @@ impl Faults {
         match self.rng.below(12) {
             0 | 1 => return self.kill(supervisor, now, 6_000),
             2..=4 => {
-                // Half of the pauses end about when another supervisor takes over.
+                // Half of the pauses end at about the time at which another supervisor takes over.
                 let takes_over = self.rng.one_in(2);
                 let length = self.rng.millis(if takes_over { 3_500..=6_500 } else { 100..=4_000 });
                 let until = (now + length).min(CHAOS);
@@ -158,7 +158,7 @@ impl Faults {
         None
     }
 
-    /// Kills a machine without notice: its peers detect it by its silence.
+    /// Kills a machine without notice. Its peers detect this only by its silence.
     fn kill(&mut self, host: &'static str, now: Duration, longest: u64) -> Option<&'static str> {
         if self.dead.contains_key(host) {
             return None;
@@ -168,7 +168,7 @@ impl Faults {
         Some(host)
     }
 
-    /// Gives all connections their states.
+    /// Applies the faults to all connections.
     fn connect(&mut self, sim: &Sim<'_>) {
         for host in SUPERVISORS {
             let state = if self.paused.contains_key(host) {
@@ -208,7 +208,7 @@ impl Faults {
     }
 }
 
-/// The pair of two hosts, in the order of [`HOSTS`].
+/// Returns the pair of two hosts, in the order of [`HOSTS`].
 fn pair(host: &'static str, other: &'static str) -> (&'static str, &'static str) {
     let place = |wanted: &str| HOSTS.iter().position(|host| *host == wanted);
     if place(host) < place(other) {

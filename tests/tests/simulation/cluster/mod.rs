@@ -1,13 +1,12 @@
-//! Three supervisors over one log, of which any may die, stop for a while, drain, or lose its connections to the others
-//! and to the log.
+//! Three supervisors over one log. Any of them may die, pause, drain, or lose its connections to the others and to the
+//! log.
 //!
-//! A pause of a host holds its messages and its calls of the store until it continues, because turmoil cannot stop a host.
-//! The host's timers run in the meantime. A call of the store either fails without an effect, or has its effect when it
-//! ends.
+//! Turmoil cannot pause a host. Therefore, a pause delays the host's messages and its calls of the store, while its
+//! timers continue. A call of the store either fails without an effect, or has its effect when it ends.
 //!
-//! A seed decides the faults, the network and the clients, but not every order of messages: the relay of runners polls the
-//! streams of the members in a random order, and maps of the standard library have random orders too. Repeat a seed that
-//! failed a few times.
+//! A seed determines the faults, the network and the clients, but not the order of all messages: the relay of runners
+//! polls the streams of the members in a random order, and maps of the standard library have random orders too. If a
+//! seed failed, repeat it several times.
 
 mod check;
 mod faults;
@@ -26,8 +25,8 @@ use crate::{AT_ONCE, for_each, seeds};
 /// Default number of seeds in a run.
 const SEEDS: u64 = 40;
 
-/// Seeds that have shown faults.
-const FOUND: [u64; 6] = [1_727, 1_896, 7_230, 7_671, 9_201, 9_823];
+/// Seeds that have failed in the past.
+const FAILED_SEEDS: [u64; 6] = [1_727, 1_896, 7_230, 7_671, 9_201, 9_823];
 
 /// The number of seeds within which a simulation without the fence must show a violation.
 const WITHIN_SEEDS: u64 = 200;
@@ -35,10 +34,10 @@ const WITHIN_SEEDS: u64 = 200;
 #[test]
 fn three_supervisors_keep_promises_for_every_seed() {
     let mut seeds = seeds(SEEDS);
-    // A run of one seed repeats only that one.
+    // With `TROUPE_SIM_SEED`, only that seed runs.
     if seeds.len() > 1 {
         seeds.extend(
-            FOUND
+            FAILED_SEEDS
                 .iter()
                 .filter(|seed| !seeds.contains(seed))
                 .copied()
@@ -48,7 +47,7 @@ fn three_supervisors_keep_promises_for_every_seed() {
     for_each(&seeds, |seed| world::simulate(seed, true).check());
 }
 
-/// Shows that the checks find what the fence of the log prevents.
+/// Shows that the checks detect the errors that the fence of the log prevents.
 #[test]
 fn missing_fence_is_found() {
     let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -58,7 +57,7 @@ fn missing_fence_is_found() {
             if seed >= WITHIN_SEEDS {
                 return;
             }
-            // Without the fence, a simulation may not end. That shows nothing.
+            // Without the fence, a simulation may not end. This does not count as a detected violation.
             let Ok(history) = catch_unwind(|| world::simulate(seed, false)) else {
                 continue;
             };
@@ -75,6 +74,6 @@ fn missing_fence_is_found() {
     });
     assert!(
         found.into_inner(),
-        "the checks find nothing, although the log has no fence"
+        "the checks detect no violation although the log has no fence"
     );
 }

@@ -1,4 +1,4 @@
-//! A reader: it asks any supervisor for the session again and again.
+//! A reader: it repeatedly reads the session from any supervisor.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -10,16 +10,16 @@ use crate::{caller::Caller, shared::SharedState};
 /// The host of the reader.
 pub const READER: &str = "reader";
 
-/// What a read showed.
+/// The result of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
-    /// The stamp of the attempt that was answered.
+    /// The stamp of the attempt that received the response.
     pub began: u64,
-    /// The last event that the answer includes.
+    /// The sequence of the last event that the response includes.
     pub sequence: u64,
 }
 
-/// Reads until the session has its end.
+/// Reads until the session has ended.
 pub async fn run(seed: u64, shared: Rc<SharedState>, reads: Rc<RefCell<Vec<Read>>>) -> turmoil::Result {
     let mut reader = Caller::with_session(READER, seed, Rc::clone(&shared)).await;
     let request = GetSessionRequest {

@@ -1,4 +1,4 @@
-//! The log as one supervisor has it, over a connection that can fail.
+//! The log of one supervisor, over a connection that can fail.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,18 +21,19 @@ use tokio::{sync::watch, time::sleep};
 use troupe_tests::rng::Rng;
 use uuid::Uuid;
 
-/// How a connection to the log is.
+/// The state of a connection to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// Calls take a moment.
+    /// Calls succeed after a short delay.
     Up,
-    /// Calls fail without an effect, at once or after a while. Others arrive late.
+    /// Some calls fail without an effect, immediately or after a while. Others arrive late.
     Down,
-    /// Calls and their answers wait.
+    /// Calls and their responses are delayed until the state changes.
     Held,
 }
 
-/// How long an append that began while the connection was not up waits for the next owner of its session.
+/// Maximum number of checks with which an append that began while the connection was not up waits for the next owner of
+/// its session.
 const LATE_LOOKS: u32 = 500;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -43,7 +44,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The connection of a host.
+    /// Creates the connection of a host.
     pub fn new(seed: u64, host: &str) -> Self {
         Self {
             state: watch::Sender::new(LinkState::Up),
@@ -61,9 +62,9 @@ impl Link {
         *self.state.borrow() == LinkState::Up
     }
 
-    /// The way of a call to the log. Returns whether it arrives.
+    /// Delays a call on its way to the log. Returns whether it arrives.
     async fn arrives(&self) -> bool {
-        self.takes_a_moment().await;
+        self.delay().await;
         let mut state = self.state.subscribe();
         let state = *state.wait_for(|state| *state != LinkState::Held).await.unwrap();
         if state == LinkState::Up {
@@ -74,7 +75,7 @@ impl Link {
             match rng.below(4) {
                 0 => (Duration::ZERO, false),
                 1 => (rng.millis(0..=1_500), false),
-                // The call was under way.
+                // The call was already on its way and arrives late.
                 _ => (rng.millis(0..=3_500), true),
             }
         };
@@ -82,14 +83,14 @@ impl Link {
         arrives
     }
 
-    /// The way of an answer.
-    async fn answers(&self) {
-        self.takes_a_moment().await;
+    /// Delays a response on its way from the log.
+    async fn delay_response(&self) {
+        self.delay().await;
         let mut state = self.state.subscribe();
         let _ = state.wait_for(|state| *state != LinkState::Held).await;
     }
 
-    async fn takes_a_moment(&self) {
+    async fn delay(&self) {
         let moment = {
             let mut rng = self.rng.lock().unwrap();
             if rng.one_in(8) {
@@ -130,13 +131,13 @@ pub struct MemberStore {
 }
 
 impl MemberStore {
-    /// The log over a connection.
+    /// Creates a log that is reached over a connection.
     pub fn new(store: MemoryStore, link: Arc<Link>) -> Self {
         Self { store, link }
     }
 }
 
-/// Methods that go over the connection.
+/// Defines methods that go over the connection.
 macro_rules! over_the_link {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> Result<$output:ty, $error:ty>;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> BoxFuture<'_, Result<$output, $error>> {
@@ -145,7 +146,7 @@ macro_rules! over_the_link {
                     return Err(<$error>::unreached());
                 }
                 let result = self.store.$name($($argument),*).await;
-                self.link.answers().await;
+                self.link.delay_response().await;
                 result
             })
         })*
@@ -179,7 +180,7 @@ impl EventStore for MemberStore {
         self.store.append_transcript(source, entries, session_bytes)
     }
 
-    /// A late append arrives when its session has the next owner, if that is soon.
+    /// A late append arrives when the session has its next owner, or after a maximum time.
     fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             let was_up = self.link.is_up();
@@ -195,12 +196,13 @@ impl EventStore for MemberStore {
                 sleep(LOOK_EVERY).await;
             }
             let result = self.store.append(batch).await;
-            self.link.answers().await;
+            self.link.delay_response().await;
             result
         })
     }
 
-    /// Takes longer than other calls, so that late appends of the previous owner arrive between the claim and its answer.
+    /// Takes longer than other calls, so that late appends of the previous owner arrive between the claim and its
+    /// response.
     fn claim(&self, session: SessionId) -> BoxFuture<'_, Result<Claim, WriteError>> {
         Box::pin(async move {
             if !self.link.arrives().await {
@@ -209,7 +211,7 @@ impl EventStore for MemberStore {
             let result = self.store.claim(session).await;
             let moment = self.link.rng.lock().unwrap().millis(10..=60);
             sleep(moment).await;
-            self.link.answers().await;
+            self.link.delay_response().await;
             result
         })
     }

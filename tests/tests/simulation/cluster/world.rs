@@ -35,26 +35,26 @@ use crate::{
 /// The hosts of the supervisors.
 pub const SUPERVISORS: [&str; 3] = ["supervisor-1", "supervisor-2", "supervisor-3"];
 
-/// The time that passes between two looks at the network. Longer than with one supervisor, because a simulation is longer.
+/// Interval at which turmoil advances the network. Longer than with one supervisor, because a simulation is longer.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Maximum duration of a simulation, in simulated time.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// How long a runner is trusted without a word from it. Longer than a simulation: a program that is lost while its runner
-/// lives was lost by mistake.
+/// Duration of a runner's lease. It is longer than a simulation, so that losing a program of a living runner is always
+/// an error.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// What the machines of the supervisors share with the faults.
+/// State that the machines of the supervisors share with the faults.
 #[derive(Default)]
 pub struct Machines {
     /// The connection of each supervisor to the log.
     pub links: BTreeMap<&'static str, Arc<Link>>,
-    /// Asks the present process of each supervisor to drain.
+    /// Tells the current process of each supervisor to drain.
     pub drains: RefCell<BTreeMap<&'static str, Arc<Notify>>>,
 }
 
-/// What a simulation left.
+/// The result of a simulation.
 pub struct History {
     shared: Rc<SharedState>,
     reads: Rc<RefCell<Vec<Read>>>,
@@ -66,7 +66,7 @@ impl History {
         Log::of(&self.shared.store)
     }
 
-    /// Checks that the log explains everything that the hosts saw, and breaks no rule.
+    /// Checks that the log agrees with everything that the hosts observed, and violates no rule.
     pub fn check(&self) {
         let log = self.log();
         check::check(&log, &self.shared, &self.reads.borrow());
@@ -139,7 +139,7 @@ pub fn simulate(seed: u64, has_fence: bool) -> History {
 
 fn run(sim: &mut Sim<'_>, faults: &mut Faults) {
     loop {
-        faults.pass(sim);
+        faults.advance(sim);
         match sim.step() {
             Ok(true) => return,
             Ok(false) => {}
@@ -153,7 +153,7 @@ fn ended(result: turmoil::Result) -> turmoil::Result {
     let is_expected = |error: &(dyn Error + 'static)| match error.downcast_ref::<RunError>() {
         Some(RunError::Removed | RunError::Join(_)) => true,
         Some(RunError::OutcomeUnknown | RunError::Serve(_)) => false,
-        // The log is not reached at start.
+        // The process could not reach the log at its start.
         None => true,
     };
     match result {

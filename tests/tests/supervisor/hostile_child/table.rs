@@ -1,4 +1,4 @@
-//! The table of a hostile child's calls: every method of both services on one target, and how each is refused.
+//! The table of a hostile child's calls: every method of both services on one target, with the expected error.
 
 use tokio_stream::iter;
 use tonic::{Code, Status};
@@ -25,47 +25,47 @@ use troupe_proto::{
 };
 use troupe_tests::{pair::Pair, within};
 
-/// Code, reason, and how the text begins.
+/// Code, reason, and beginning of the text.
 pub(crate) type Refusal<'a> = (Code, Reason, &'a str);
 
 pub(crate) const NO_ACTING: &str = "Not permitted to act on agents outside your subtree.";
 const NO_CLOSING: &str = "Not permitted to close agents outside your subtree.";
-/// The answer to no token, a bad one and a stale one.
+/// The error for a missing, an invalid and a stale token.
 pub(crate) const NO_TOKEN: Refusal<'static> = (
     Code::Unauthenticated,
     Reason::Unauthenticated,
     "missing, malformed or stale token",
 );
 
-/// What a call names. An empty session is that of the token.
+/// The target of a call. An empty session means the session of the token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) session: &'a str,
     pub(crate) thread: &'a str,
 }
 
-/// A thread without its session.
+/// Returns a target with a thread and without a session.
 pub(crate) fn by_itself(thread: &str) -> Target<'_> {
     Target { session: "", thread }
 }
 
-/// What a method lets a thread name.
+/// The targets that a method permits to a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
-    /// Nothing: it is for operators and runners.
+    /// None: the method is for operators and runners.
     Operators,
-    /// Nothing: the registry knows no thread.
+    /// None: the registry accepts no threads.
     Registry,
-    /// Itself and what is below it.
+    /// The thread and its subtree.
     Subtree,
-    /// The same condition, for which CloseAgent has its own text.
+    /// The thread and its subtree, with the error text of CloseAgent.
     Closing,
-    /// Its own session.
+    /// The thread's session.
     Session,
 }
 
 impl Rule {
-    /// The answer to a thread with a good token that names something else.
+    /// Returns the error for a thread with a valid token and a target that is not permitted.
     pub(crate) const fn refusal(self) -> Refusal<'static> {
         match self {
             Self::Operators => (
@@ -89,15 +89,15 @@ impl Rule {
     }
 }
 
-/// What a call was answered.
+/// A call of a method and its result.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct MethodCall {
     pub(crate) method: &'static str,
     pub(crate) rule: Rule,
     pub(crate) answer: Result<(), Status>,
 }
 
-impl Told {
+impl MethodCall {
     pub(crate) fn is(&self, (code, reason, text): Refusal<'_>) -> bool {
         self.answer.as_ref().is_err_and(|status| {
             status.code() == code && reason_of(status) == Some(reason) && status.message().starts_with(text)
@@ -105,26 +105,27 @@ impl Told {
     }
 }
 
-/// All that a refusal says. Its details are sorted bytes, since metadata comes in any order.
+/// Returns the text and the details of an error. The bytes of the details are sorted, because metadata has no fixed
+/// order.
 pub(crate) fn words(status: &Status) -> (String, Vec<u8>) {
     let mut details = status.details().to_vec();
     details.sort_unstable();
     (status.message().to_owned(), details)
 }
 
-/// Makes each call, and keeps what it was answered. Fields that are not given have their defaults.
+/// Makes each call and collects the responses. Missing fields have their defaults.
 macro_rules! calls {
     ($told:ident, $rule:ident, $client:ident;
      $($method:ident($request:ident { $($field:ident: $value:expr),* });)+) => {$(
         let request = $request { $($field: $value,)* ..Default::default() };
         let answer = within(stringify!($method), $client.clone().$method(request)).await;
-        $told.push(Told { method: stringify!($method), rule: Rule::$rule, answer: answer.map(drop) });
+        $told.push(MethodCall { method: stringify!($method), rule: Rule::$rule, answer: answer.map(drop) });
     )+};
 }
 
-/// Every method of both services, called by the bearer of a token on that target.
+/// Calls every method of both services with a token on a target.
 #[allow(clippy::needless_update, reason = "some requests have no other fields")]
-pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Vec<Told> {
+pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Vec<MethodCall> {
     let (agents, registry) = (pair.with_token(token), pair.registry(token));
     let session = || on.session.to_owned();
     let thread = || on.thread.to_owned();
@@ -148,7 +149,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         set_active_thread(SetActiveThreadRequest { session_id: session(), client_id: text(), thread_id: thread() });
     }
     let attached = pair.runners(token).attach(iter([AttachRequest::default()])).await;
-    told.push(Told {
+    told.push(MethodCall {
         method: "attach",
         rule: Rule::Operators,
         answer: attached.map(drop),
@@ -191,7 +192,7 @@ pub(crate) async fn every_method(pair: &Pair, token: &str, on: Target<'_>) -> Ve
         update_thread_budget(UpdateThreadBudgetRequest {
             session_id: session(), thread_id: thread(), budget: unbounded()
         });
-        // A thread's id is also that of the edge to its parent.
+        // The edge to a thread's parent has the thread's id.
         delete_edge(DeleteEdgeRequest { session_id: session(), edge_id: thread() });
         create_edge(CreateEdgeRequest { session_id: session(), from_thread_id: thread(), to_thread_id: thread() });
         send_handoff(SendHandoffRequest {

@@ -1,4 +1,4 @@
-//! Drives the running pair that the environment names. It has to run the sample agent, as `troupe up` does.
+//! Tests against the running pair of the TROUPE_ variables. The pair must run the sample agent, as `troupe up` does.
 
 mod relay;
 mod session;

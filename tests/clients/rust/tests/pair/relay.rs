@@ -1,4 +1,4 @@
-//! Stands between a client and a service, and can cut every connection that there is.
+//! Forwards connections between a client and a service, and can cut all of them.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Takes connections on a port of its own and carries them to `service`, which is host:port.
+    /// Accepts connections on a free port and forwards them to `service`, which is host:port.
     pub async fn before(service: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -28,25 +28,25 @@ impl Relay {
         Self { address, connections }
     }
 
-    /// What a client connects to instead of the service.
+    /// Returns the address to which a client connects instead of the service.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Cuts the connections. The next one is taken as before.
+    /// Cuts all connections. New connections are accepted.
     pub fn cut(&self) {
         for connection in self.connections.lock().unwrap().iter() {
             connection.abort();
         }
     }
 
-    /// How many connections there were.
+    /// Returns the number of connections so far.
     pub fn count(&self) -> usize {
         self.connections.lock().unwrap().len()
     }
 }
 
-/// Ends with the test's runtime.
+/// Accepts connections until the test's runtime ends.
 async fn accept(listener: TcpListener, service: String, connections: Connections) {
     loop {
         let (client, _) = listener.accept().await.unwrap();

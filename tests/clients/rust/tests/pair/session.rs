@@ -16,19 +16,19 @@ use uuid::Uuid;
 /// Maximum wait of a test for one response or event.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What the future ends with, which it has to do in time.
+/// Waits for a future and returns its output. Panics if it takes too long.
 pub async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(MAX_WAIT, future)
         .await
         .expect("it happens in time")
 }
 
-/// A client of the running pair.
+/// Returns a client of the running pair.
 pub fn connect() -> Client {
     Client::new(&Environment::read()).unwrap()
 }
 
-/// A session of its own for each test, which closes it at its end.
+/// A session of one test, which closes it at its end.
 pub struct TestSession {
     pub client: Client,
     pub id: String,
@@ -40,7 +40,7 @@ impl TestSession {
         Self::request(&Uuid::new_v4().to_string(), max_depth).await
     }
 
-    /// Opens a session, unless a request of that id has opened it.
+    /// Opens a session, or returns the session that an earlier request with this id has opened.
     pub async fn request(request_id: &str, max_depth: u32) -> Self {
         let client = connect();
         let project = Environment::read().project;
@@ -52,14 +52,14 @@ impl TestSession {
         }
     }
 
-    /// Spawns an agent below `parent` and answers its thread's id.
+    /// Spawns an agent below `parent` and returns its thread's id.
     pub async fn spawn(&self, parent: &str, agent_type: &str, message: &str) -> String {
         within(self.client.spawn(&self.id, parent, agent_type, message))
             .await
             .unwrap()
     }
 
-    /// Waits until the thread has nothing more to do, and answers what it is then.
+    /// Waits until the thread is settled and returns its status.
     pub async fn settled(&self, thread: &str) -> StatusKind {
         let request = WaitAgentsRequest {
             thread_ids: vec![thread.to_owned()],
@@ -71,12 +71,12 @@ impl TestSession {
         answer.statuses[0].status.as_ref().unwrap().kind()
     }
 
-    /// Follows the session from a position.
+    /// Opens a watch of the session after a position.
     pub fn watch(&self, position: Position) -> Watch {
         Watch::new(&self.client, &self.id, position)
     }
 
-    /// Answers when everything in the session is down. May be called again.
+    /// Closes the session and returns when all of its threads are closed. May be called again.
     pub async fn close(&self) {
         let request = CloseSessionRequest {
             session_id: self.id.clone(),
@@ -88,12 +88,12 @@ impl TestSession {
     }
 }
 
-/// The next message of the watch.
+/// Returns the next message of the watch.
 pub async fn next(watch: &mut Watch) -> WatchThreadsResponse {
     within(watch.next()).await.unwrap()
 }
 
-/// The next event of the watch.
+/// Returns the next event of the watch.
 pub async fn next_event(watch: &mut Watch) -> Event {
     loop {
         if let Some(Message::Event(event)) = next(watch).await.message {
@@ -102,7 +102,7 @@ pub async fn next_event(watch: &mut Watch) -> Event {
     }
 }
 
-/// The events up to the session's end, in the order in which they came.
+/// Returns the events up to the end of the session, in the order of their arrival.
 pub async fn remaining(watch: &mut Watch) -> Vec<Event> {
     let mut events = Vec::new();
     loop {

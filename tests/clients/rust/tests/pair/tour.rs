@@ -1,11 +1,11 @@
-//! The program does what it says.
+//! The output of the program.
 
 use tokio::process::Command;
 
 use crate::session::within;
 
 #[tokio::test]
-async fn goes_from_the_agents_to_the_end_of_the_session() {
+async fn tour_prints_events_up_to_end_of_session() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tour"));
     let output = within(program.kill_on_drop(true).output()).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

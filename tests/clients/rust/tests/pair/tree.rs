@@ -26,7 +26,7 @@ async fn lists_agents() {
 }
 
 #[tokio::test]
-async fn a_retry_opens_no_second_session() {
+async fn retry_opens_no_second_session() {
     let request_id = Uuid::new_v4().to_string();
     let session = TestSession::request(&request_id, 2).await;
     let again = TestSession::request(&request_id, 2).await;
@@ -57,7 +57,7 @@ async fn spawns_a_tree() {
 }
 
 #[tokio::test]
-async fn is_told_why_a_deeper_spawn_is_refused() {
+async fn rejected_deeper_spawn_has_reason() {
     let session = TestSession::open(1).await;
     let lead = session
         .spawn(&session.root, "orchestrator", "Lead the search.\nhold")
@@ -70,7 +70,7 @@ async fn is_told_why_a_deeper_spawn_is_refused() {
 }
 
 #[tokio::test]
-async fn sees_the_cascade_leaf_first() {
+async fn session_close_closes_children_first() {
     let session = TestSession::open(2).await;
     let lead = session
         .spawn(&session.root, "orchestrator", "Lead the search.\nhold")

@@ -1,4 +1,4 @@
-//! A watch that is disconnected in the middle: by the client, by a cut connection, for good.
+//! A watch that is disconnected by the client, by a cut connection, and permanently.
 
 use troupe_client::{
     client::Client,
@@ -13,14 +13,14 @@ use crate::{
 };
 
 #[tokio::test]
-async fn loses_nothing_when_it_drops_the_stream() {
+async fn watch_loses_nothing_after_dropped_stream() {
     let session = TestSession::open(2).await;
     let mut watch = session.watch(Position::beginning());
     assert_loses_nothing(&session, &mut watch, Watch::disconnect).await;
 }
 
 #[tokio::test]
-async fn loses_nothing_when_the_connection_is_lost() {
+async fn watch_loses_nothing_after_lost_connection() {
     let session = TestSession::open(2).await;
     let mut environment = Environment::read();
     let relay = Relay::before(environment.supervisor).await;
@@ -32,7 +32,7 @@ async fn loses_nothing_when_the_connection_is_lost() {
 }
 
 #[tokio::test]
-async fn another_client_goes_on_from_a_kept_position() {
+async fn another_client_resumes_from_stored_position() {
     let session = TestSession::open(2).await;
     let mut watch = session.watch(Position::default());
     read_snapshot(&mut watch).await;
@@ -45,7 +45,7 @@ async fn another_client_goes_on_from_a_kept_position() {
 }
 
 #[tokio::test]
-async fn begins_anew_when_the_log_is_another() {
+async fn watch_of_another_log_begins_with_reset() {
     let session = TestSession::open(2).await;
     let mut watch = session.watch(Position {
         after: Some(1),
@@ -57,7 +57,7 @@ async fn begins_anew_when_the_log_is_another() {
     session.close().await;
 }
 
-/// Reads up to the last part of a snapshot, which has to come next.
+/// Reads the parts of a snapshot, which must come next.
 async fn read_snapshot(watch: &mut Watch) {
     loop {
         match next(watch).await.message {
@@ -68,7 +68,7 @@ async fn read_snapshot(watch: &mut Watch) {
     }
 }
 
-/// Disconnects twice while a tree is at work: before two threads end unwatched, and in the middle of the missed
+/// Disconnects twice while a tree runs: before two threads end without a watcher, and in the middle of the missed
 /// events.
 async fn assert_loses_nothing(session: &TestSession, watch: &mut Watch, disconnect: impl Fn(&mut Watch)) {
     let lead = session
@@ -102,7 +102,7 @@ async fn until_turn_starts(watch: &mut Watch, thread: &str) -> Vec<Event> {
     }
 }
 
-/// Checks that the events are all that came after a position: each number once and none left out.
+/// Checks that the events after a position have consecutive sequences.
 fn assert_whole(after: u64, events: &[Event]) {
     for (event, due) in events.iter().zip(after + 1..) {
         assert_eq!(event.sequence, due, "{event:?}");

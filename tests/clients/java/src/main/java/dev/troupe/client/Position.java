@@ -3,15 +3,15 @@ package dev.troupe.client;
 import java.util.OptionalLong;
 
 /**
- * How far a watch has come. Whoever keeps it can go on from there in another process.
+ * The position of a watch. A stored position resumes the watch in another process.
  *
- * @param after the sequence up to which everything is known; empty before the first snapshot
- * @param logId the log that {@code after} counts in; empty until a snapshot has named it
+ * @param after the sequence of the last known event; empty before the first snapshot
+ * @param logId the id of the log to which {@code after} belongs; empty before the first snapshot
  */
 public record Position(OptionalLong after, String logId) {
-  /** Nothing is known yet: a snapshot comes first. */
+  /** The position before the first snapshot: a snapshot comes first. */
   public static final Position UNKNOWN = new Position(OptionalLong.empty(), "");
 
-  /** Before the first event of a session. */
+  /** The position before the first event of a session. */
   public static final Position BEGINNING = new Position(OptionalLong.of(0), "");
 }

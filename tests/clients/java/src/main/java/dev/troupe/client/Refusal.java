@@ -11,19 +11,19 @@ import io.grpc.protobuf.StatusProto;
 import java.time.Duration;
 import java.util.Optional;
 
-/** What the details of a failed call say. */
+/** Reads the details of a failed call. */
 public final class Refusal {
   /** The thread would be deeper than the session's limits allow. */
   public static final String DEPTH_LIMIT = "DEPTH_LIMIT";
 
-  /** Tells Troupe's reasons from those of whatever stands between. */
+  /** Distinguishes the reasons of Troupe from the reasons of proxies. */
   private static final String DOMAIN = "troupe.dev";
 
   private Refusal() {}
 
   /**
-   * Why the call was refused. Texts may change between releases, reasons do not; docs/api.md points to their list.
-   * Empty: the call failed without a word of the service.
+   * Returns the reason of a rejected call. Texts may change between releases, reasons do not; docs/api.md links to
+   * their list. It is empty if the error does not come from the service.
    */
   public static String reason(StatusRuntimeException failure) {
     return detail(failure, ErrorInfo.class)
@@ -32,7 +32,7 @@ public final class Refusal {
         .orElse("");
   }
 
-  /** How long the service asks to be left alone before the call is tried again. */
+  /** Returns the service's minimum delay before a retry. */
   static Duration retryDelay(StatusRuntimeException failure) {
     return detail(failure, RetryInfo.class)
         .map(RetryInfo::getRetryDelay)

@@ -12,8 +12,8 @@ import dev.troupe.supervisor.v1.SpawnAgentRequest;
 import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 /**
- * What a client does with a running pair: it lists the agent types, opens a session, spawns a tree, is refused a deeper
- * spawn, follows the tree across a disconnect, and closes the session.
+ * Demonstrates a client of a running pair: it lists the agent types, opens a session, spawns a tree, tries a spawn that
+ * is too deep, follows the tree across a disconnect, and closes the session.
  */
 public final class Tour {
   private final TroupeClient client;
@@ -65,7 +65,7 @@ public final class Tour {
         .getThreadId();
   }
 
-  /** Tries what the session's limits forbid, and takes no other refusal for that one. */
+  /** Tries a spawn below the session's maximum depth. Any other error is thrown. */
   private void spawnTooDeep(Session session, String parent) {
     try {
       spawn(session, parent, "explorer", "Deeper.");
@@ -76,12 +76,12 @@ public final class Tour {
       out.printf("refused: %s%n", failure.getStatus().getDescription());
       return;
     }
-    throw new IllegalStateException("nothing stopped a thread below " + parent);
+    throw new IllegalStateException("a spawn was not rejected below " + parent);
   }
 
   /**
-   * Prints all that happens in the session, from its first event. When the scout is done it drops its stream and closes
-   * the session, so that the cascade comes by the next stream.
+   * Prints all events of the session. When the scout's turn has ended, it drops the stream and closes the session, so
+   * that a second stream delivers the events of the close.
    */
   private void follow(Session session, String scout) throws InterruptedException {
     try (Watch watch = new Watch(client, session.getSessionId(), Position.BEGINNING)) {
@@ -92,7 +92,7 @@ public final class Tour {
           continue;
         }
         Event event = message.getEvent();
-        // There will be kinds that the protos of this client do not know yet: KIND_NOT_SET.
+        // Later releases may send kinds that the protos of this client do not contain: KIND_NOT_SET.
         out.printf("%4d %-18s %s%n", event.getSequence(), event.getKindCase(), event.getThreadId());
         if (event.hasTurnEnded() && event.getThreadId().equals(scout)) {
           watch.drop();

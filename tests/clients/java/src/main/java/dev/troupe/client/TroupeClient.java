@@ -17,7 +17,7 @@ import dev.troupe.registry.v1.ListAgentsResponse;
 import dev.troupe.supervisor.v1.AgentSupervisorServiceGrpc;
 import dev.troupe.supervisor.v1.AgentSupervisorServiceGrpc.AgentSupervisorServiceBlockingStub;
 
-/** A client of a pair of Troupe services, on top of the stubs that are generated from its protos. */
+/** A client of a pair of Troupe services, based on the stubs that are generated from its protos. */
 public final class TroupeClient implements AutoCloseable {
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
@@ -27,7 +27,7 @@ public final class TroupeClient implements AutoCloseable {
   private final AgentRegistryServiceBlockingStub registry;
   private final AgentSupervisorServiceBlockingStub supervisor;
 
-  /** Connects, once it is used, to services at host:port. The token says who calls; an empty one is not sent. */
+  /** Connects on first use to services at host:port. An empty token is not sent. */
   public TroupeClient(String registryAddress, String supervisorAddress, String token) {
     toRegistry = plaintext(registryAddress);
     toSupervisor = plaintext(supervisorAddress);
@@ -36,8 +36,8 @@ public final class TroupeClient implements AutoCloseable {
   }
 
   /**
-   * A client of the pair that TROUPE_REGISTRY and TROUPE_SUPERVISOR (host:port) name, by default the one on this
-   * machine's usual ports. TROUPE_TOKEN says who calls.
+   * Creates a client of the pair at TROUPE_REGISTRY and TROUPE_SUPERVISOR (host:port), by default the pair on this
+   * machine's default ports. TROUPE_TOKEN is the caller's token.
    */
   public static TroupeClient fromEnvironment() {
     return new TroupeClient(Environment.REGISTRY, Environment.SUPERVISOR, Environment.TOKEN);
@@ -52,7 +52,7 @@ public final class TroupeClient implements AutoCloseable {
   }
 
   /**
-   * Lists the agent types of the project in {@code cwd}, by name and over all pages. Malformed templates are left out.
+   * Lists the agent types of the project in {@code cwd}, by name and over all pages. Malformed templates are omitted.
    */
   public List<Agent> agents(String cwd) {
     ListAgentsRequest.Builder request =

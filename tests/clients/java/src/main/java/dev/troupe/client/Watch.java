@@ -10,15 +10,15 @@ import dev.troupe.supervisor.v1.WatchThreadsRequest;
 import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 /**
- * Follows a session over as many streams as that takes, without losing or doubling an event. Not for several threads at
- * once.
+ * Follows a session across several streams, without losing or repeating an event. Must not be used by several threads
+ * at once.
  */
 public final class Watch implements AutoCloseable {
   private final TroupeClient client;
   private final String sessionId;
   private Position position;
 
-  /** What ends the present stream; null where there is none. */
+  /** The context of the current stream; null without a stream. */
   private CancellableContext context;
 
   private Iterator<WatchThreadsResponse> messages;
@@ -29,16 +29,16 @@ public final class Watch implements AutoCloseable {
     this.position = position;
   }
 
-  /** Where the watch is, after the last message that it answered. */
+  /** Returns the position of the watch after the last returned message. */
   public Position position() {
     return position;
   }
 
   /**
-   * The next message, once there is one. After a {@code reset} what was known is void, and a snapshot follows. One that
-   * was interrupted is repeated from its first part.
+   * Waits for the next message. A {@code reset} invalidates the earlier state, and a snapshot follows. An interrupted
+   * snapshot is repeated from its first part.
    *
-   * @throws StatusRuntimeException if the service refuses, such as a position that it no longer has
+   * @throws StatusRuntimeException if the service rejects the watch, for example because of a compacted position
    */
   public WatchThreadsResponse next() throws InterruptedException {
     while (true) {
@@ -54,7 +54,7 @@ public final class Watch implements AutoCloseable {
         drop(); // its lifetime was over
       } catch (StatusRuntimeException failure) {
         drop();
-        // The service or the way to it went away; anything else would happen again.
+        // The service or the connection was lost. Any other error would be repeated.
         if (failure.getStatus().getCode() != Status.Code.UNAVAILABLE) {
           throw failure;
         }
@@ -63,7 +63,7 @@ public final class Watch implements AutoCloseable {
     }
   }
 
-  /** Gives up the present stream. The next message comes from another one, which goes on where this one was. */
+  /** Closes the current stream. The next message comes from a new stream, which continues at the same position. */
   public void drop() {
     if (context != null) {
       context.cancel(null);
@@ -81,7 +81,7 @@ public final class Watch implements AutoCloseable {
         WatchThreadsRequest.newBuilder().setSessionId(sessionId).setLogId(position.logId());
     position.after().ifPresent(request::setAfterSequence);
     context = Context.current().withCancellation();
-    // While the service is away, the channel waits and backs off instead of our loop.
+    // While the service is unavailable, the channel waits with a backoff instead of the loop in next().
     context.run(
         () -> messages = client.supervisor().withWaitForReady().watchThreads(request.build()));
   }
@@ -97,9 +97,9 @@ public final class Watch implements AutoCloseable {
           position = after(message, message.getSnapshot().getLogId());
         }
       }
-      case TELEMETRY, OUTPUT -> {} // they have no place in the order
+      case TELEMETRY, OUTPUT -> {} // they have no sequence
       default -> {
-        // Of a kind that is not known yet, it may have no place either.
+        // Messages of unknown kinds may have no sequence either.
         if (message.getSequence() > 0) {
           position = after(message, position.logId());
         }

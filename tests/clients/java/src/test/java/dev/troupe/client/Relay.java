@@ -10,7 +10,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** Stands between a client and a service, and can cut every connection that there is. */
+/** Forwards connections between a client and a service, and can cut all of them. */
 final class Relay implements AutoCloseable {
   private final URI service;
   private final ServerSocket listener = new ServerSocket(0, 0, InetAddress.getLoopbackAddress());
@@ -22,17 +22,17 @@ final class Relay implements AutoCloseable {
     threads.execute(this::accept);
   }
 
-  /** What a client connects to instead of the service. */
+  /** Returns the address to which a client connects instead of the service. */
   String address() {
     return "127.0.0.1:" + listener.getLocalPort();
   }
 
-  /** Cuts the connections. The next one is taken as before. */
+  /** Cuts all connections. New connections are accepted. */
   void cut() {
     fromClient.forEach(Relay::closeQuietly);
   }
 
-  /** How many connections there were. */
+  /** Returns the number of connections so far. */
   int count() {
     return fromClient.size();
   }
@@ -54,7 +54,7 @@ final class Relay implements AutoCloseable {
         threads.execute(() -> copy(server, client));
       }
     } catch (IOException closed) {
-      // The test is over, or will fail for want of a connection.
+      // The test has ended, or it will fail without a connection.
     }
   }
 
@@ -63,7 +63,7 @@ final class Relay implements AutoCloseable {
     try (from; to) {
       from.getInputStream().transferTo(to.getOutputStream());
     } catch (IOException cut) {
-      // That is what this class is for.
+      // Expected: the connection was cut.
     }
   }
 
@@ -71,7 +71,7 @@ final class Relay implements AutoCloseable {
     try {
       socket.close();
     } catch (IOException alreadyGone) {
-      // As it should be.
+      // Expected: the socket is already closed.
     }
   }
 }

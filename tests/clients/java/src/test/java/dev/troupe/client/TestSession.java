@@ -11,7 +11,7 @@ import dev.troupe.supervisor.v1.CreateSessionRequest;
 import dev.troupe.supervisor.v1.SpawnAgentRequest;
 import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
-/** A session of the running pair that is closed when its test is over. */
+/** A session of the running pair that is closed at the end of its test. */
 final class TestSession implements AutoCloseable {
   final TroupeClient client = TroupeClient.fromEnvironment();
   final String id;
@@ -32,7 +32,7 @@ final class TestSession implements AutoCloseable {
     root = session.getRootThreadId();
   }
 
-  /** Spawns an agent below {@code parent} and answers its thread's id. */
+  /** Spawns an agent below {@code parent} and returns its thread's id. */
   String spawn(String parent, String agentType, String message) {
     return client
         .supervisor()
@@ -48,8 +48,8 @@ final class TestSession implements AutoCloseable {
   }
 
   /**
-   * Follows a watch until the session is closed, and answers the events in the order in which they came. What has to
-   * happen in between, {@code meanwhile} does at each.
+   * Follows a watch until the session is closed, and returns the events in the order of their arrival. Calls
+   * {@code meanwhile} with each event.
    */
   static List<Event> events(Watch watch, Consumer<Event> meanwhile) throws InterruptedException {
     List<Event> events = new ArrayList<>();
@@ -65,7 +65,7 @@ final class TestSession implements AutoCloseable {
     }
   }
 
-  /** Answers when everything in the session is down. May be called again. */
+  /** Closes the session and returns when all of its threads are closed. May be called again. */
   void closeTree() {
     client
         .supervisor()

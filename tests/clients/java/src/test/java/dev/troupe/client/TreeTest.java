@@ -62,7 +62,7 @@ class TreeTest {
   }
 
   @Test
-  void isToldWhyADeeperSpawnIsRefused() {
+  void rejectedDeeperSpawnHasReason() {
     try (TestSession session = new TestSession(1)) {
       String lead = session.spawn(session.root, "orchestrator", "Lead the search.\nhold");
       StatusRuntimeException failure =
@@ -75,7 +75,7 @@ class TreeTest {
   }
 
   @Test
-  void seesTheCascadeLeafFirst() throws InterruptedException {
+  void sessionCloseClosesChildrenFirst() throws InterruptedException {
     try (TestSession session = new TestSession(2)) {
       String lead = session.spawn(session.root, "orchestrator", "Lead the search.\nhold");
       session.spawn(lead, "explorer", "Find the main function.\nhold");

@@ -12,7 +12,7 @@ import dev.troupe.supervisor.v1.WatchThreadsResponse;
 
 class WatchTest {
   @Test
-  void losesNothingWhenItDropsTheStream() throws InterruptedException {
+  void watchLosesNothingAfterDroppedStream() throws InterruptedException {
     try (TestSession session = new TestSession(2);
         Watch watch = new Watch(session.client, session.id, Position.BEGINNING)) {
       assertLosesNothing(session, watch, watch::drop);
@@ -20,7 +20,7 @@ class WatchTest {
   }
 
   @Test
-  void losesNothingWhenTheConnectionIsLost() throws Exception {
+  void watchLosesNothingAfterLostConnection() throws Exception {
     try (TestSession session = new TestSession(2);
         Relay relay = new Relay(Environment.SUPERVISOR);
         TroupeClient watcher =
@@ -32,7 +32,7 @@ class WatchTest {
   }
 
   @Test
-  void anotherClientGoesOnFromAKeptPosition() throws InterruptedException {
+  void anotherClientResumesFromStoredPosition() throws InterruptedException {
     try (TestSession session = new TestSession(2)) {
       Position kept;
       try (Watch watch = new Watch(session.client, session.id, Position.UNKNOWN)) {
@@ -50,7 +50,7 @@ class WatchTest {
   }
 
   @Test
-  void beginsAnewWhenTheLogIsAnother() throws InterruptedException {
+  void watchOfAnotherLogBeginsWithReset() throws InterruptedException {
     Position elsewhere = new Position(OptionalLong.of(1), "another");
     try (TestSession session = new TestSession(2);
         Watch watch = new Watch(session.client, session.id, elsewhere)) {
@@ -66,7 +66,7 @@ class WatchTest {
     } while (!message.getSnapshot().getLast());
   }
 
-  /** Disconnects twice while a tree is at work, once before something happens that nobody watches. */
+  /** Disconnects twice while a tree runs. After one of the disconnects, events occur without a watcher. */
   private static void assertLosesNothing(TestSession session, Watch watch, Runnable disconnect)
       throws InterruptedException {
     String lead = session.spawn(session.root, "orchestrator", "Lead the search.\nhold");
@@ -86,7 +86,7 @@ class WatchTest {
     assertWhole(0, events);
   }
 
-  /** Checks that the events are all that came after a position: each number once and none left out. */
+  /** Checks that the events after a position have consecutive sequences. */
   private static void assertWhole(long after, List<Event> events) {
     List<Long> due = LongStream.rangeClosed(after + 1, after + events.size()).boxed().toList();
     assertEquals(due, events.stream().map(Event::getSequence).toList());
