@@ -17,7 +17,7 @@ export const file_troupe_console_v1_console: GenFile = /*@__PURE__*/
   fileDesc("Ch90cm91cGUvY29uc29sZS92MS9jb25zb2xlLnByb3RvEhF0cm91cGUuY29uc29sZS52MSJmCgxXYXRjaFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFgoOaW5jbHVkZV9jbG9zZWQYAyABKAgSFwoPdHJhbnNjcmlwdF90YWlsGAQgASgNIpkDCg1XYXRjaFJlc3BvbnNlEj4KB3Nlc3Npb24YASABKAsyKy50cm91cGUuc3VwZXJ2aXNvci52MS5XYXRjaFNlc3Npb25zUmVzcG9uc2VIABI0Cgd0aHJlYWRzGAIgASgLMiEudHJvdXBlLmNvbnNvbGUudjEuU2Vzc2lvblRocmVhZHNIABIbChFvcGVuZWRfc2Vzc2lvbl9pZBgDIAEoCUgAEiAKFmludGVycnVwdGVkX3Nlc3Npb25faWQYBCABKAlIABIcChJkZWxldGVkX3Nlc3Npb25faWQYBSABKAlIABI6Cgp1bmZvbGxvd2VkGAYgASgLMiQudHJvdXBlLmNvbnNvbGUudjEuVW5mb2xsb3dlZFNlc3Npb25IABIOCgRsb3N0GAcgASgJSAASQwoKdHJhbnNjcmlwdBgIIAEoCzItLnRyb3VwZS5zdXBlcnZpc29yLnYxLldhdGNoVHJhbnNjcmlwdFJlc3BvbnNlSAASGgoQdHJhbnNjcmlwdF9lcnJvchgJIAEoCUgAQggKBnVwZGF0ZSJiCg5TZXNzaW9uVGhyZWFkcxISCgpzZXNzaW9uX2lkGAEgASgJEjwKCHJlc3BvbnNlGAIgASgLMioudHJvdXBlLnN1cGVydmlzb3IudjEuV2F0Y2hUaHJlYWRzUmVzcG9uc2UiNwoRVW5mb2xsb3dlZFNlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkyXgoOQ29uc29sZVNlcnZpY2USTAoFV2F0Y2gSHy50cm91cGUuY29uc29sZS52MS5XYXRjaFJlcXVlc3QaIC50cm91cGUuY29uc29sZS52MS5XYXRjaFJlc3BvbnNlMAFCUAoVZGV2LnRyb3VwZS5jb25zb2xlLnYxUAFaNWdpdGh1Yi5jb20vdHJvdXBlLWRldi90cm91cGUvZ2VuL2NvbnNvbGUvdjE7Y29uc29sZXYxYgZwcm90bzM", [file_troupe_supervisor_v1_supervisor]);
 
 /**
- * What to follow.
+ * Selects what to follow.
  *
  * @generated from message troupe.console.v1.WatchRequest
  */
@@ -37,14 +37,14 @@ export type WatchRequest = Message<"troupe.console.v1.WatchRequest"> & {
   threadId: string;
 
   /**
-   * Whether the snapshots have closed threads too.
+   * Whether the snapshots include closed threads.
    *
    * @generated from field: bool include_closed = 3;
    */
   includeClosed: boolean;
 
   /**
-   * Of the stored entries of the transcript only the last ones; 0: all. At most 100,000.
+   * Only this number of stored entries of the transcript, counted from the end; 0: all. At most 100,000.
    *
    * @generated from field: uint32 transcript_tail = 4;
    */
@@ -65,7 +65,7 @@ export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
  */
 export type WatchResponse = Message<"troupe.console.v1.WatchResponse"> & {
   /**
-   * The change; absent: the stream is alive.
+   * The change. A message without a change shows that the stream is alive.
    *
    * @generated from oneof troupe.console.v1.WatchResponse.update
    */
@@ -87,7 +87,7 @@ export type WatchResponse = Message<"troupe.console.v1.WatchResponse"> & {
     case: "threads";
   } | {
     /**
-     * The watch of the session with this id is open. A message without a snapshot resumes after the last one.
+     * The watch of the session with this id was opened. If no snapshot follows, it resumes after the last message.
      *
      * @generated from field: string opened_session_id = 3;
      */
@@ -119,7 +119,7 @@ export type WatchResponse = Message<"troupe.console.v1.WatchResponse"> & {
     case: "unfollowed";
   } | {
     /**
-     * The watch of the sessions lost its connection, for this reason. It resumes with all sessions.
+     * The watch of all sessions lost its connection, for this reason. It resumes with all sessions.
      *
      * @generated from field: string lost = 7;
      */
@@ -193,7 +193,7 @@ export type UnfollowedSession = Message<"troupe.console.v1.UnfollowedSession"> &
   sessionId: string;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 2;
    */
@@ -214,8 +214,8 @@ export const UnfollowedSessionSchema: GenMessage<UnfollowedSession> = /*@__PURE_
  */
 export const ConsoleService: GenService<{
   /**
-   * Follows sessions, their threads and one transcript. The stream resumes by itself when the supervisor restarts. After an
-   * interruption of this stream, call it again: it begins with the whole state.
+   * Follows sessions, their threads and one transcript. The stream resumes by itself when the supervisor restarts. If
+   * this stream itself is interrupted, call the method again: the new stream begins with the whole state.
    *
    * @generated from rpc troupe.console.v1.ConsoleService.Watch
    */

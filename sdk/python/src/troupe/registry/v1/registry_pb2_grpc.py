@@ -27,16 +27,15 @@ if _version_not_supported:
 
 class AgentRegistryServiceStub:
     """Discovers the templates of agents, lists them, and resolves a spawn into instructions, model, effort, sandbox and
-    tool policy. Every method but PutWorkspace is a pure read and may be retried; a change on disk is seen by the very
-    next call.
+    tool policy. Every method except PutWorkspace only reads and may be retried. The next call sees a change on disk.
 
-    Every method that takes `cwd` answers INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
-    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it lies outside the
-    workspace roots once links are followed. One with `..` in it is not looked up: by its words it lies outside
-    (PERMISSION_DENIED), or else it is INVALID_ARGUMENT. An empty `cwd` means that there is no project scope.
-    `workspace_digest` takes the place of the disk for project and user scope; with it `cwd` concerns only the runner,
-    and only its length is looked at. A bundle that the registry does not hold is FAILED_PRECONDITION
-    (WORKSPACE_UNKNOWN): upload it again.
+    Every method that accepts `cwd` returns INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
+    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it is outside the
+    workspace roots after links are followed. A `cwd` that contains `..` is not looked up on disk: it returns
+    PERMISSION_DENIED if its text leads outside the roots, otherwise INVALID_ARGUMENT. An empty `cwd` means that there is
+    no project scope. With `workspace_digest`, the bundle replaces the disk for project and user scope; `cwd` then
+    concerns only the runner, and only its length is checked. If the registry does not have the bundle, the method
+    returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN): upload the bundle again.
     """
 
     def __init__(self, channel):
@@ -89,22 +88,21 @@ class AgentRegistryServiceStub:
 
 class AgentRegistryServiceServicer:
     """Discovers the templates of agents, lists them, and resolves a spawn into instructions, model, effort, sandbox and
-    tool policy. Every method but PutWorkspace is a pure read and may be retried; a change on disk is seen by the very
-    next call.
+    tool policy. Every method except PutWorkspace only reads and may be retried. The next call sees a change on disk.
 
-    Every method that takes `cwd` answers INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
-    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it lies outside the
-    workspace roots once links are followed. One with `..` in it is not looked up: by its words it lies outside
-    (PERMISSION_DENIED), or else it is INVALID_ARGUMENT. An empty `cwd` means that there is no project scope.
-    `workspace_digest` takes the place of the disk for project and user scope; with it `cwd` concerns only the runner,
-    and only its length is looked at. A bundle that the registry does not hold is FAILED_PRECONDITION
-    (WORKSPACE_UNKNOWN): upload it again.
+    Every method that accepts `cwd` returns INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
+    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it is outside the
+    workspace roots after links are followed. A `cwd` that contains `..` is not looked up on disk: it returns
+    PERMISSION_DENIED if its text leads outside the roots, otherwise INVALID_ARGUMENT. An empty `cwd` means that there is
+    no project scope. With `workspace_digest`, the bundle replaces the disk for project and user scope; `cwd` then
+    concerns only the runner, and only its length is checked. If the registry does not have the bundle, the method
+    returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN): upload the bundle again.
     """
 
     def ListAgents(self, request, context):
-        """Lists the agent types, sorted by name. Strict by default: a template that is malformed or misses what a listing
-        needs fails the call with FAILED_PRECONDITION (TEMPLATE_INVALID), the first one in order of name. With a filter
-        only the named template counts. Errors of the filter: INVALID_AGENT_TYPE, AMBIGUOUS_AGENT_TYPE,
+        """Lists the agent types, sorted by name. By default the listing is strict: the first template in order of name that
+        is malformed or lacks a required value fails the call with FAILED_PRECONDITION (TEMPLATE_INVALID). With a filter
+        only the named template is checked. Errors of the filter: INVALID_AGENT_TYPE, AMBIGUOUS_AGENT_TYPE,
         TEMPLATE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -112,46 +110,47 @@ class AgentRegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResolveSpawn(self, request, context):
-        """Says what a spawn would get, and pins the template that decides it. INVALID_ARGUMENT (INVALID_AGENT_TYPE,
-        AMBIGUOUS_AGENT_TYPE, INVALID_AGENT_NAME, UNKNOWN_MODEL, UNSUPPORTED_EFFORT, UNKNOWN_PROVIDER), NOT_FOUND
-        (TEMPLATE_NOT_FOUND), FAILED_PRECONDITION (TEMPLATE_INVALID, DIGEST_MISMATCH).
+        """Resolves the settings of a spawn, and identifies the template that they come from. Errors: INVALID_ARGUMENT
+        (INVALID_AGENT_TYPE, AMBIGUOUS_AGENT_TYPE, INVALID_AGENT_NAME, UNKNOWN_MODEL, UNSUPPORTED_EFFORT,
+        UNKNOWN_PROVIDER), NOT_FOUND (TEMPLATE_NOT_FOUND), FAILED_PRECONDITION (TEMPLATE_INVALID, DIGEST_MISMATCH).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RouteAgent(self, request, context):
-        """Picks the agent type that fits a text, by names and keywords. Ties route nowhere: no agent_type and a reason is an
-        answer, not an error.
+        """Selects the agent type for a text, by names and keywords. A tie selects no agent type; the response then has a
+        reason and is not an error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutWorkspace(self, request, context):
-        """Uploads the template files of a project and a user, for a registry that does not share their disk.
-        Content-addressed: the same files give the same digest, the SHA-256 over scope, path and content of each in order of scope
-        and path. A bundle expires when it is not used for an hour, or when others need its room. Over 16 MiB in total,
-        over 2,000 files, a file over 1 MiB, or a path that is absolute or has `..` is INVALID_ARGUMENT. The project's files
-        are those of one working directory and its parents: sibling directories are INVALID_ARGUMENT.
-        While others upload or read bundles: RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo.
+        """Uploads the template files of a project and a user, for a registry that does not share their disk. Bundles are
+        content-addressed: the same files give the same digest, which is the SHA-256 over scope, path and content of each
+        file in order of scope and path. A bundle expires if it is not used for an hour, or if other bundles need its
+        space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
+        contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
+        sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
+        (OVERLOADED) with RetryInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetWorkspace(self, request, context):
-        """Reads a bundle back, so that it can be kept and uploaded again when the registry does not hold it any more. For
-        operators who may do everything and for the supervisor only. It counts as use. Answers may be larger than those of
-        the other methods: allow 32 MiB in your client. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) for a bundle that is not
-        held. While others upload or read: RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo.
+        """Reads a bundle, so that a caller can keep it and upload it again after it has expired. Only for operators with the
+        role admin and for the supervisor. A read counts as use. The response may be larger than those of the other
+        methods: allow 32 MiB in your client. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does not have
+        the bundle. While too many callers upload or read bundles: RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDiagnostics(self, request, context):
-        """Lists what is wrong or odd with the template files that apply, sorted by path and line. Never fails because of a
+        """Lists errors and warnings about the template files that apply, sorted by path and line. Never fails because of a
         template.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -159,17 +158,18 @@ class AgentRegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchAgents(self, request, context):
-        """Follows the agent types: first all of them, then what changed. A stream that has nothing to tell repeats its
-        revision and findings now and then. It ends by itself after a jittered lifetime; call again. UNAVAILABLE (DRAINING)
-        when the registry stops, RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many watch.
+        """Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
+        diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
+        (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
+        open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeSpawnTool(self, request, context):
-        """Describes spawn_agent and its sisters as tools for a model: JSON schemas, and a hint with the catalogue's roles and
-        personas. Broken templates are left out.
+        """Describes spawn_agent and the related tools for a model: JSON schemas, and a hint with the catalogue's roles and
+        personas. Invalid templates are left out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -228,16 +228,15 @@ def add_AgentRegistryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AgentRegistryService:
     """Discovers the templates of agents, lists them, and resolves a spawn into instructions, model, effort, sandbox and
-    tool policy. Every method but PutWorkspace is a pure read and may be retried; a change on disk is seen by the very
-    next call.
+    tool policy. Every method except PutWorkspace only reads and may be retried. The next call sees a change on disk.
 
-    Every method that takes `cwd` answers INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
-    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it lies outside the
-    workspace roots once links are followed. One with `..` in it is not looked up: by its words it lies outside
-    (PERMISSION_DENIED), or else it is INVALID_ARGUMENT. An empty `cwd` means that there is no project scope.
-    `workspace_digest` takes the place of the disk for project and user scope; with it `cwd` concerns only the runner,
-    and only its length is looked at. A bundle that the registry does not hold is FAILED_PRECONDITION
-    (WORKSPACE_UNKNOWN): upload it again.
+    Every method that accepts `cwd` returns INVALID_ARGUMENT if it is relative or longer than 4,096 bytes, NOT_FOUND
+    (CWD_NOT_FOUND) if it is not an existing directory, and PERMISSION_DENIED (CWD_OUTSIDE_ROOTS) if it is outside the
+    workspace roots after links are followed. A `cwd` that contains `..` is not looked up on disk: it returns
+    PERMISSION_DENIED if its text leads outside the roots, otherwise INVALID_ARGUMENT. An empty `cwd` means that there is
+    no project scope. With `workspace_digest`, the bundle replaces the disk for project and user scope; `cwd` then
+    concerns only the runner, and only its length is checked. If the registry does not have the bundle, the method
+    returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN): upload the bundle again.
     """
 
     @staticmethod

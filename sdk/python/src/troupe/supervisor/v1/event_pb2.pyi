@@ -36,19 +36,19 @@ class _PromptExtentEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptEx
     PROMPT_EXTENT_UNSPECIFIED: _PromptExtent.ValueType  # 0
     """Never sent."""
     PROMPT_EXTENT_FULL: _PromptExtent.ValueType  # 1
-    """Every block."""
+    """All blocks."""
     PROMPT_EXTENT_DELTA: _PromptExtent.ValueType  # 2
-    """Mode and task only; the program still has the rest."""
+    """Only the mode and task blocks, because the program still has the other blocks."""
 
 class PromptExtent(_PromptExtent, metaclass=_PromptExtentEnumTypeWrapper):
-    """How much of the prompt the runner was given."""
+    """How much of the prompt was sent to the runner."""
 
 PROMPT_EXTENT_UNSPECIFIED: PromptExtent.ValueType  # 0
 """Never sent."""
 PROMPT_EXTENT_FULL: PromptExtent.ValueType  # 1
-"""Every block."""
+"""All blocks."""
 PROMPT_EXTENT_DELTA: PromptExtent.ValueType  # 2
-"""Mode and task only; the program still has the rest."""
+"""Only the mode and task blocks, because the program still has the other blocks."""
 Global___PromptExtent: _TypeAlias = PromptExtent  # noqa: Y015
 
 class _TurnOutcome:
@@ -60,11 +60,11 @@ class _TurnOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnOutco
     TURN_OUTCOME_UNSPECIFIED: _TurnOutcome.ValueType  # 0
     """Never sent."""
     TURN_OUTCOME_COMPLETED: _TurnOutcome.ValueType  # 1
-    """Well."""
+    """The turn completed."""
     TURN_OUTCOME_ERRORED: _TurnOutcome.ValueType  # 2
     """It failed."""
     TURN_OUTCOME_INTERRUPTED: _TurnOutcome.ValueType  # 3
-    """It was stopped."""
+    """It was interrupted."""
 
 class TurnOutcome(_TurnOutcome, metaclass=_TurnOutcomeEnumTypeWrapper):
     """How a turn ended."""
@@ -72,11 +72,11 @@ class TurnOutcome(_TurnOutcome, metaclass=_TurnOutcomeEnumTypeWrapper):
 TURN_OUTCOME_UNSPECIFIED: TurnOutcome.ValueType  # 0
 """Never sent."""
 TURN_OUTCOME_COMPLETED: TurnOutcome.ValueType  # 1
-"""Well."""
+"""The turn completed."""
 TURN_OUTCOME_ERRORED: TurnOutcome.ValueType  # 2
 """It failed."""
 TURN_OUTCOME_INTERRUPTED: TurnOutcome.ValueType  # 3
-"""It was stopped."""
+"""It was interrupted."""
 Global___TurnOutcome: _TypeAlias = TurnOutcome  # noqa: Y015
 
 class _EdgeKind:
@@ -88,19 +88,19 @@ class _EdgeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeKind.Val
     EDGE_KIND_UNSPECIFIED: _EdgeKind.ValueType  # 0
     """Not given: EDGE_KIND_HANDOFF."""
     EDGE_KIND_HANDOFF: _EdgeKind.ValueType  # 1
-    """Work is handed over."""
+    """The threads hand work over."""
     EDGE_KIND_REPORT: _EdgeKind.ValueType  # 2
-    """Results are reported."""
+    """The sender reports results."""
 
 class EdgeKind(_EdgeKind, metaclass=_EdgeKindEnumTypeWrapper):
-    """What an edge is for."""
+    """The purpose of an edge."""
 
 EDGE_KIND_UNSPECIFIED: EdgeKind.ValueType  # 0
 """Not given: EDGE_KIND_HANDOFF."""
 EDGE_KIND_HANDOFF: EdgeKind.ValueType  # 1
-"""Work is handed over."""
+"""The threads hand work over."""
 EDGE_KIND_REPORT: EdgeKind.ValueType  # 2
-"""Results are reported."""
+"""The sender reports results."""
 Global___EdgeKind: _TypeAlias = EdgeKind  # noqa: Y015
 
 class _ResponseExpectation:
@@ -112,23 +112,23 @@ class _ResponseExpectationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_R
     RESPONSE_EXPECTATION_UNSPECIFIED: _ResponseExpectation.ValueType  # 0
     """Not given: RESPONSE_EXPECTATION_NONE."""
     RESPONSE_EXPECTATION_NONE: _ResponseExpectation.ValueType  # 1
-    """No answer."""
+    """No response is expected."""
     RESPONSE_EXPECTATION_OPTIONAL: _ResponseExpectation.ValueType  # 2
-    """One is welcome."""
+    """A response is optional."""
     RESPONSE_EXPECTATION_REQUIRED: _ResponseExpectation.ValueType  # 3
-    """One is required."""
+    """A response is required."""
 
 class ResponseExpectation(_ResponseExpectation, metaclass=_ResponseExpectationEnumTypeWrapper):
-    """Whether the sender of a handoff expects an answer."""
+    """Whether the sender of a handoff expects a response."""
 
 RESPONSE_EXPECTATION_UNSPECIFIED: ResponseExpectation.ValueType  # 0
 """Not given: RESPONSE_EXPECTATION_NONE."""
 RESPONSE_EXPECTATION_NONE: ResponseExpectation.ValueType  # 1
-"""No answer."""
+"""No response is expected."""
 RESPONSE_EXPECTATION_OPTIONAL: ResponseExpectation.ValueType  # 2
-"""One is welcome."""
+"""A response is optional."""
 RESPONSE_EXPECTATION_REQUIRED: ResponseExpectation.ValueType  # 3
-"""One is required."""
+"""A response is required."""
 Global___ResponseExpectation: _TypeAlias = ResponseExpectation  # noqa: Y015
 
 class _ApprovalKind:
@@ -149,7 +149,7 @@ class _ApprovalKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Approval
     """A group."""
 
 class ApprovalKind(_ApprovalKind, metaclass=_ApprovalKindEnumTypeWrapper):
-    """What an approval is about."""
+    """The kind of action that needs an approval."""
 
 APPROVAL_KIND_UNSPECIFIED: ApprovalKind.ValueType  # 0
 """Never sent."""
@@ -172,13 +172,13 @@ class _ApprovalDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Appr
     APPROVAL_DECISION_UNSPECIFIED: _ApprovalDecision.ValueType  # 0
     """Never sent."""
     APPROVAL_DECISION_GRANTED: _ApprovalDecision.ValueType  # 1
-    """Yes."""
+    """The action was approved."""
     APPROVAL_DECISION_DENIED: _ApprovalDecision.ValueType  # 2
-    """No; only that call is dropped."""
+    """The action was denied. Only this action is rejected."""
     APPROVAL_DECISION_EXPIRED: _ApprovalDecision.ValueType  # 3
-    """The deadline passed without a decision; the call is denied."""
+    """The deadline passed without a decision. The action is denied."""
     APPROVAL_DECISION_MOOT: _ApprovalDecision.ValueType  # 4
-    """Its subject is gone."""
+    """The action is no longer possible, for example because the thread was closed."""
 
 class ApprovalDecision(_ApprovalDecision, metaclass=_ApprovalDecisionEnumTypeWrapper):
     """How an approval was decided."""
@@ -186,13 +186,13 @@ class ApprovalDecision(_ApprovalDecision, metaclass=_ApprovalDecisionEnumTypeWra
 APPROVAL_DECISION_UNSPECIFIED: ApprovalDecision.ValueType  # 0
 """Never sent."""
 APPROVAL_DECISION_GRANTED: ApprovalDecision.ValueType  # 1
-"""Yes."""
+"""The action was approved."""
 APPROVAL_DECISION_DENIED: ApprovalDecision.ValueType  # 2
-"""No; only that call is dropped."""
+"""The action was denied. Only this action is rejected."""
 APPROVAL_DECISION_EXPIRED: ApprovalDecision.ValueType  # 3
-"""The deadline passed without a decision; the call is denied."""
+"""The deadline passed without a decision. The action is denied."""
 APPROVAL_DECISION_MOOT: ApprovalDecision.ValueType  # 4
-"""Its subject is gone."""
+"""The action is no longer possible, for example because the thread was closed."""
 Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
 
 @_typing.final
@@ -247,7 +247,7 @@ class Event(_message.Message):
     thread_id: _builtins.str
     """The thread that it is about; empty for events about the session."""
     sequence: _builtins.int
-    """Its number in the session: 1 for the first, + 1 for each."""
+    """Its number in the session: 1 for the first event, increased by 1 for each event."""
     actor: _builtins.str
     """The principal that caused the event: `operator:NAME`, `thread:ID`, `runner:NAME` or `service`."""
     traceparent: _builtins.str
@@ -256,11 +256,11 @@ class Event(_message.Message):
     """
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When it was recorded; never goes back within a session."""
+        """When it was recorded; never decreases within a session."""
 
     @_builtins.property
     def session_opened(self) -> Global___SessionOpened:
-        """The session exists."""
+        """The session was opened."""
 
     @_builtins.property
     def session_updated(self) -> Global___SessionUpdated:
@@ -268,15 +268,15 @@ class Event(_message.Message):
 
     @_builtins.property
     def session_closed(self) -> Global___SessionClosed:
-        """The root is closed and so is the session."""
+        """The root and with it the session were closed."""
 
     @_builtins.property
     def thread_spawned(self) -> Global___ThreadSpawned:
-        """A thread exists."""
+        """A thread was spawned."""
 
     @_builtins.property
     def spawn_failed(self) -> Global___SpawnFailed:
-        """The registry refused a spawn."""
+        """The registry rejected a spawn."""
 
     @_builtins.property
     def thread_admitted(self) -> Global___ThreadAdmitted:
@@ -284,31 +284,31 @@ class Event(_message.Message):
 
     @_builtins.property
     def thread_placed(self) -> Global___ThreadPlaced:
-        """A thread was given to a runner."""
+        """A thread was placed on a runner."""
 
     @_builtins.property
     def input_queued(self) -> Global___InputQueued:
-        """Input waits for a thread."""
+        """Input was queued for a thread."""
 
     @_builtins.property
     def turn_dispatched(self) -> Global___TurnDispatched:
-        """A turn was handed to the runner."""
+        """A turn was dispatched to the runner."""
 
     @_builtins.property
     def turn_started(self) -> Global___TurnStarted:
-        """The turn runs."""
+        """The turn started."""
 
     @_builtins.property
     def input_delivered(self) -> Global___InputDelivered:
-        """Input reached the agent within a running turn."""
+        """Input was delivered to the agent during a running turn."""
 
     @_builtins.property
     def interrupt_requested(self) -> Global___InterruptRequested:
-        """The running turn shall stop."""
+        """A stop of the running turn was requested."""
 
     @_builtins.property
     def turn_ended(self) -> Global___TurnEnded:
-        """The turn is over."""
+        """The turn ended."""
 
     @_builtins.property
     def result_reported(self) -> Global___ResultReported:
@@ -332,11 +332,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def tool_denied(self) -> Global___ToolDenied:
-        """Tool calls were refused."""
+        """Tool calls were denied."""
 
     @_builtins.property
     def budget_updated(self) -> Global___BudgetUpdated:
-        """What the thread and its descendants may spend changed."""
+        """The budget of the thread and its descendants changed."""
 
     @_builtins.property
     def close_requested(self) -> Global___CloseRequested:
@@ -344,19 +344,19 @@ class Event(_message.Message):
 
     @_builtins.property
     def thread_closed(self) -> Global___ThreadClosed:
-        """The thread is closed."""
+        """The thread was closed."""
 
     @_builtins.property
     def thread_resumed(self) -> Global___ThreadResumed:
-        """The thread is open again."""
+        """The thread was resumed."""
 
     @_builtins.property
     def edge_created(self) -> Global___EdgeCreated:
-        """An edge exists."""
+        """An edge was created."""
 
     @_builtins.property
     def edge_deleted(self) -> Global___EdgeDeleted:
-        """An edge is gone."""
+        """An edge was deleted."""
 
     @_builtins.property
     def handoff_sent(self) -> Global___HandoffSent:
@@ -368,15 +368,15 @@ class Event(_message.Message):
 
     @_builtins.property
     def approval_requested(self) -> Global___ApprovalRequested:
-        """Something waits for an operator."""
+        """An action needs the approval of an operator."""
 
     @_builtins.property
     def approval_resolved(self) -> Global___ApprovalResolved:
-        """It was decided."""
+        """An approval was decided."""
 
     @_builtins.property
     def group_created(self) -> Global___GroupCreated:
-        """A group exists whose items run below the thread."""
+        """A group was created, whose items run below the thread."""
 
     @_builtins.property
     def group_updated(self) -> Global___GroupUpdated:
@@ -388,7 +388,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def group_ending(self) -> Global___GroupEnding:
-        """The outcome of a group is certain."""
+        """The outcome of a group is known."""
 
     @_builtins.property
     def group_ended(self) -> Global___GroupEnded:
@@ -455,14 +455,14 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class SessionOpened(_message.Message):
-    """The session exists; its root follows as ThreadSpawned in the same append."""
+    """The session was opened. Its root follows as ThreadSpawned in the same append."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """Everything that was decided about it: limits, mode, policy, labels."""
+        """The session with its settings: limits, mode, policy, labels."""
 
     def __init__(
         self,
@@ -479,7 +479,7 @@ Global___SessionOpened: _TypeAlias = SessionOpened  # noqa: Y015
 
 @_typing.final
 class SessionUpdated(_message.Message):
-    """Settings changed. Fields that are absent stay as they were."""
+    """Settings changed. Absent fields are unchanged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -500,11 +500,11 @@ class SessionUpdated(_message.Message):
     orchestration: _session_pb2.Orchestration.ValueType
     """The new orchestration."""
     replace_webhooks: _builtins.bool
-    """Whether `webhooks` replaces the present ones; an empty list then removes them."""
+    """Whether `webhooks` replaces the previous ones; an empty list then removes them."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Which edges threads of graph templates may manage at most."""
+    """The new upper bound of the edge management of graph templates."""
     replace_orchestrators: _builtins.bool
-    """Whether `orchestrators` replaces the present ones; an empty list then removes them."""
+    """Whether `orchestrators` replaces the previous ones; an empty list then removes them."""
     @_builtins.property
     def limits(self) -> _session_pb2.Limits:
         """The new limits."""
@@ -560,7 +560,9 @@ Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
 @_typing.final
 class SessionClosed(_message.Message):
-    """The session is over: its root is closed. Content stays until DeleteSession or retention removes it."""
+    """The session was closed, because its root is closed. Its content is stored until DeleteSession or retention removes
+    it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -577,7 +579,7 @@ Global___SessionClosed: _TypeAlias = SessionClosed  # noqa: Y015
 
 @_typing.final
 class ThreadSpawned(_message.Message):
-    """A thread exists."""
+    """A thread was spawned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -634,17 +636,17 @@ class ThreadSpawned(_message.Message):
     parent_thread_id: _builtins.str
     """The parent; empty for the root."""
     depth: _builtins.int
-    """0 for the root, the parent's + 1 otherwise."""
+    """0 for the root, otherwise the parent's depth plus 1."""
     generation: _builtins.int
     """Always 1."""
     first_status: _thread_pb2.StatusKind.ValueType
     """QUEUED, AWAITING_APPROVAL or PENDING_INIT; RUNNING for a root that its client executes."""
     agent_type: _builtins.str
-    """The role; `default` where no template applies."""
+    """The role; `default` if no template applies."""
     agent_name: _builtins.str
     """The persona."""
     agent_description: _builtins.str
-    """The role's one-line description, at most 1 KiB of it; `resolved` has all of it."""
+    """The role's one-line description, cut to 1 KiB. `resolved` has the whole description."""
     alias: _builtins.str
     """The alias."""
     label: _builtins.str
@@ -652,7 +654,7 @@ class ThreadSpawned(_message.Message):
     thread_note: _builtins.str
     """The note."""
     working_directory: _builtins.str
-    """Where its agent works."""
+    """The directory in which its agent works."""
     model: _builtins.str
     """The model."""
     reasoning_effort: _builtins.str
@@ -662,13 +664,13 @@ class ThreadSpawned(_message.Message):
     sandbox: _common_pb2.Sandbox.ValueType
     """The thread's sandbox."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Which edges it may manage."""
+    """The edges that it may manage."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How it is stopped."""
+    """How its running turn is stopped when it is closed."""
     wake_policy: _thread_pb2.WakePolicy.ValueType
-    """Whether mail wakes it."""
+    """Whether new mail starts a turn."""
     client_owned: _builtins.bool
-    """Whether its client executes it: it is never placed and holds no slot."""
+    """Whether its client executes it. Such a thread is never placed on a runner and holds no slot."""
     result_repairs: _builtins.int
     """The number of repair turns, if its first input has a result schema; otherwise absent."""
     group_id: _builtins.str
@@ -753,7 +755,7 @@ Global___ThreadSpawned: _TypeAlias = ThreadSpawned  # noqa: Y015
 
 @_typing.final
 class SpawnFailed(_message.Message):
-    """The registry refused a spawn; no thread exists."""
+    """The registry rejected a spawn; no thread was created."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -771,7 +773,7 @@ class SpawnFailed(_message.Message):
     reason: _builtins.str
     """The reason of the error."""
     message: _builtins.str
-    """Its text."""
+    """The text of the error."""
     def __init__(
         self,
         *,
@@ -808,7 +810,7 @@ Global___ThreadAdmitted: _TypeAlias = ThreadAdmitted  # noqa: Y015
 
 @_typing.final
 class ThreadPlaced(_message.Message):
-    """A thread was given to a runner."""
+    """A thread was placed on a runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -834,7 +836,7 @@ Global___ThreadPlaced: _TypeAlias = ThreadPlaced  # noqa: Y015
 
 @_typing.final
 class InputQueued(_message.Message):
-    """Input waits for a thread."""
+    """Input was queued for a thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -846,7 +848,9 @@ class InputQueued(_message.Message):
     number: _builtins.int
     """Its number in the thread, counted from 1; the first input is number 1."""
     steers: _builtins.bool
-    """Whether the running turn is to get it, if its program takes more in one. Then InputDelivered follows."""
+    """Whether to deliver it to the running turn, if the program accepts input during a turn. InputDelivered confirms the
+    delivery.
+    """
     result_repairs: _builtins.int
     """The number of repair turns, if the input has a result schema; otherwise absent."""
     @_builtins.property
@@ -880,7 +884,7 @@ class BlockRef(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     kind: _common_pb2.BlockKind.ValueType
-    """What the block is for."""
+    """The kind of the block."""
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
         """Its text, as content."""
@@ -901,7 +905,7 @@ Global___BlockRef: _TypeAlias = BlockRef  # noqa: Y015
 
 @_typing.final
 class TurnDispatched(_message.Message):
-    """A turn was handed to the runner."""
+    """A turn was dispatched to the runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -917,9 +921,9 @@ class TurnDispatched(_message.Message):
     generation: _builtins.int
     """The attempt."""
     extent: Global___PromptExtent.ValueType
-    """How much of it was sent."""
+    """How much of the prompt was sent."""
     mail_up_to: _builtins.int
-    """The newest mail that it showed; 0: none. It counts as acknowledged when the turn ends as COMPLETED."""
+    """The sequence of the newest mail in its prompt; 0: no mail. The mail is acknowledged if the turn ends as COMPLETED."""
     sha256: _builtins.str
     """SHA-256 of the effective prompt: of the texts of its blocks that are not blank, joined by a blank line. Empty, as are
     the blocks, where prompt_log is OFF.
@@ -953,7 +957,7 @@ Global___TurnDispatched: _TypeAlias = TurnDispatched  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
-    """The turn runs."""
+    """The turn started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -965,7 +969,7 @@ class TurnStarted(_message.Message):
     generation: _builtins.int
     """The attempt."""
     report_sequence: _builtins.int
-    """The number of the report that said so."""
+    """The number of the runner's report."""
     def __init__(
         self,
         *,
@@ -983,7 +987,7 @@ Global___TurnStarted: _TypeAlias = TurnStarted  # noqa: Y015
 
 @_typing.final
 class InputDelivered(_message.Message):
-    """Input reached the agent within a running turn."""
+    """Input was delivered to the agent during a running turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -998,7 +1002,7 @@ class InputDelivered(_message.Message):
     generation: _builtins.int
     """The attempt."""
     report_sequence: _builtins.int
-    """The number of the report that said so."""
+    """The number of the runner's report."""
     def __init__(
         self,
         *,
@@ -1017,16 +1021,16 @@ Global___InputDelivered: _TypeAlias = InputDelivered  # noqa: Y015
 
 @_typing.final
 class InterruptRequested(_message.Message):
-    """The running turn shall stop."""
+    """A stop of the running turn was requested."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn; a retry cannot hit the next one."""
+    """The turn. A retry cannot stop the next turn."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1043,7 +1047,7 @@ Global___InterruptRequested: _TypeAlias = InterruptRequested  # noqa: Y015
 
 @_typing.final
 class TurnEnded(_message.Message):
-    """The turn is over. A thread that never started one ends turn 0."""
+    """The turn ended. Turn 0 ends if a thread never started a turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1065,13 +1069,13 @@ class TurnEnded(_message.Message):
     outcome: Global___TurnOutcome.ValueType
     """How it ended."""
     message: _builtins.str
-    """The last message or what went wrong, at most 4 KiB."""
+    """The last message or the error, at most 4 KiB."""
     output_sha256: _builtins.str
     """SHA-256 of the turn's output; empty: unknown."""
     report_sequence: _builtins.int
     """The number of the runner's report; 0: the supervisor decided without a report."""
     reason: _builtins.str
-    """Why it was stopped."""
+    """Why it was interrupted."""
     diff_sha256: _builtins.str
     """SHA-256 of the file changes of the turn; empty: no changes, or unknown."""
     result_repair: _builtins.bool
@@ -1169,11 +1173,11 @@ class ConditionChanged(_message.Message):
     ACTIVE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     kind: _thread_pb2.ConditionKind.ValueType
-    """Which one."""
+    """The condition."""
     active: _builtins.bool
     """Whether it holds now."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1219,8 +1223,8 @@ Global___UsageRecorded: _TypeAlias = UsageRecorded  # noqa: Y015
 
 @_typing.final
 class BudgetUpdated(_message.Message):
-    """What the thread and its descendants may spend changed, by UpdateThreadBudget. UpdateSession changes the root's in
-    SessionUpdated.
+    """UpdateThreadBudget changed the budget of the thread and its descendants. A change of the root's budget by
+    UpdateSession is in SessionUpdated.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1272,7 +1276,7 @@ class ArtifactRecorded(_message.Message):
     generation: _builtins.int
     """The attempt."""
     report_sequence: _builtins.int
-    """The number of the report that brought it."""
+    """The number of the runner's report."""
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
         """Its bytes, as content."""
@@ -1299,7 +1303,7 @@ Global___ArtifactRecorded: _TypeAlias = ArtifactRecorded  # noqa: Y015
 
 @_typing.final
 class ToolDenied(_message.Message):
-    """Tool calls were refused. Equal refusals in a row are one event."""
+    """Tool calls were denied. Consecutive equal denials are one event."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1311,7 +1315,7 @@ class ToolDenied(_message.Message):
     reason: _builtins.str
     """The rule that denied the call."""
     count: _builtins.int
-    """How many calls this event stands for."""
+    """The number of calls."""
     def __init__(
         self,
         *,
@@ -1339,16 +1343,16 @@ class CloseRequested(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     CLOSE_POLICY_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     cause: _builtins.str
     """The cause: `close`, `session`, `eviction`, `intensity`."""
     status_before: _thread_pb2.StatusKind.ValueType
     """The thread's status before the fence."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How running turns end."""
+    """How running turns are stopped."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When the cascade is forced to its end."""
+        """Time limit of the cascade, after which it is forced."""
 
     def __init__(
         self,
@@ -1369,16 +1373,16 @@ Global___CloseRequested: _TypeAlias = CloseRequested  # noqa: Y015
 
 @_typing.final
 class ThreadClosed(_message.Message):
-    """The thread is closed."""
+    """The thread was closed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FORCED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     forced: _builtins.bool
-    """Whether it ended without its runner's word."""
+    """Whether the thread was closed without a report from its runner."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1395,7 +1399,7 @@ Global___ThreadClosed: _TypeAlias = ThreadClosed  # noqa: Y015
 
 @_typing.final
 class ThreadResumed(_message.Message):
-    """The thread is open again, with a new generation."""
+    """The thread was resumed, with a new generation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1410,11 +1414,11 @@ class ThreadResumed(_message.Message):
     """The thread's sandbox."""
     @_builtins.property
     def status(self) -> _thread_pb2.Status:
-        """The status that it has now."""
+        """Its new status."""
 
     @_builtins.property
     def tool_policy(self) -> _common_pb2.ToolPolicy:
-        """The thread's present effective policy: the recorded policy, intersected with its parent's present grant."""
+        """The thread's new effective policy: the recorded policy, intersected with its parent's current grant."""
 
     @_builtins.property
     def grant(self) -> _common_pb2.ToolPolicy:
@@ -1439,8 +1443,8 @@ Global___ThreadResumed: _TypeAlias = ThreadResumed  # noqa: Y015
 
 @_typing.final
 class Edge(_message.Message):
-    """A way on which two threads may talk. Between each parent and child there is one, both ways and without an event, as
-    long as the child is open.
+    """A connection along which two threads can send handoffs. Each parent and child have such an edge in both directions
+    while the child is open. It is created without an event.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1458,7 +1462,7 @@ class Edge(_message.Message):
     to_thread_id: _builtins.str
     """The receiver."""
     bidirectional: _builtins.bool
-    """Whether it carries both ways."""
+    """Whether handoffs can be sent in both directions."""
     kind: Global___EdgeKind.ValueType
     """The edge's kind. Both kinds carry handoffs."""
     label: _builtins.str
@@ -1483,7 +1487,9 @@ Global___Edge: _TypeAlias = Edge  # noqa: Y015
 
 @_typing.final
 class EdgeCreated(_message.Message):
-    """An edge exists. It ends with EdgeDeleted, or with ThreadClosed of either end; ThreadResumed does not bring it back."""
+    """An edge was created. It ends with EdgeDeleted, or with ThreadClosed of either thread. ThreadResumed does not restore
+    it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1507,7 +1513,7 @@ Global___EdgeCreated: _TypeAlias = EdgeCreated  # noqa: Y015
 
 @_typing.final
 class EdgeDeleted(_message.Message):
-    """An edge is gone."""
+    """An edge was deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1538,7 +1544,7 @@ class ArtifactRef(_message.Message):
     type: _builtins.str
     """The reference's type."""
     ref: _builtins.str
-    """Its artifact id or another reference."""
+    """An artifact id or another reference."""
     def __init__(
         self,
         *,
@@ -1577,11 +1583,11 @@ class Handoff(_message.Message):
     to_thread_id: _builtins.str
     """The receiver."""
     ok: _builtins.bool
-    """Whether the sender's work went well; absent: it does not say."""
+    """Whether the sender's work succeeded. Absent: not stated."""
     ok_reason: _builtins.str
-    """Why."""
+    """The reason."""
     expectation: Global___ResponseExpectation.ValueType
-    """Whether an answer is expected."""
+    """Whether a response is expected."""
     reply_to_thread_id: _builtins.str
     """The thread that receives the response; empty: the sender."""
     context_ref: _builtins.str
@@ -1655,7 +1661,7 @@ class MailAcknowledged(_message.Message):
 
     UP_TO_SEQUENCE_FIELD_NUMBER: _builtins.int
     up_to_sequence: _builtins.int
-    """Every mail up to this sequence is acknowledged."""
+    """All mail up to this sequence is acknowledged."""
     def __init__(
         self,
         *,
@@ -1671,7 +1677,7 @@ Global___MailAcknowledged: _TypeAlias = MailAcknowledged  # noqa: Y015
 
 @_typing.final
 class ApprovalRequested(_message.Message):
-    """Something waits for an operator."""
+    """An action needs the approval of an operator."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1692,11 +1698,11 @@ class ApprovalRequested(_message.Message):
     """SHA-256 of the tool call that it covers, 64 lower-case hexadecimal digits; empty for other kinds. See Approval."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is denied by itself: `approval_timeout` after it was requested. Absent: never."""
+        """When it expires and the action is denied: `approval_timeout` after it was requested. Absent: never."""
 
     @_builtins.property
     def edge(self) -> Global___Edge:
-        """The edge that is created when it is granted; only where it is about one."""
+        """The edge that is created if it is approved. Unset for other kinds."""
 
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
@@ -1723,7 +1729,7 @@ Global___ApprovalRequested: _TypeAlias = ApprovalRequested  # noqa: Y015
 
 @_typing.final
 class ApprovalResolved(_message.Message):
-    """It was decided."""
+    """An approval was decided."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1734,11 +1740,11 @@ class ApprovalResolved(_message.Message):
     approval_id: _builtins.str
     """The approval."""
     decision: Global___ApprovalDecision.ValueType
-    """How."""
+    """The decision."""
     by: _builtins.str
-    """By whom."""
+    """The principal that decided."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1757,7 +1763,9 @@ Global___ApprovalResolved: _TypeAlias = ApprovalResolved  # noqa: Y015
 
 @_typing.final
 class Telemetry(_message.Message):
-    """The latest values about a running thread. Not in the log and without a sequence; a resumed watcher gets the latest."""
+    """The latest values about a running thread. They are not in the log and have no sequence. A resumed stream begins with
+    the latest values.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1774,12 +1782,12 @@ class Telemetry(_message.Message):
     generation: _builtins.int
     """The attempt that the values belong to."""
     context_left_percent: _builtins.int
-    """How much of the model's context is left; absent: unknown."""
+    """The remaining part of the model's context in percent; absent: unknown."""
     activity: _builtins.str
     """The thread's current activity, one line."""
     @_builtins.property
     def usage(self) -> _thread_pb2.Usage:
-        """From a runner: usage so far in this generation. To watchers: usage of the thread in its lifetime."""
+        """In messages of runners: usage so far in this generation. In messages to watchers: usage in the thread's lifetime."""
 
     @_builtins.property
     def last_tool(self) -> _thread_pb2.ToolUse:
@@ -1791,7 +1799,7 @@ class Telemetry(_message.Message):
 
     @_builtins.property
     def turn_time(self) -> _duration_pb2.Duration:
-        """How long the turn has been running."""
+        """The time for which the turn has been running."""
 
     def __init__(
         self,
@@ -1817,7 +1825,7 @@ Global___Telemetry: _TypeAlias = Telemetry  # noqa: Y015
 
 @_typing.final
 class GroupCreated(_message.Message):
-    """A group exists whose items run below the thread of the event."""
+    """A group was created, whose items run below the thread of the event."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1873,7 +1881,7 @@ Global___GroupUpdated: _TypeAlias = GroupUpdated  # noqa: Y015
 
 @_typing.final
 class GroupItemEnded(_message.Message):
-    """An attempt at an item of a group ended. The last outcome of an item other than RETRIED is final."""
+    """An attempt at an item of a group ended. The last outcome of an item that is not RETRIED is final."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1907,7 +1915,7 @@ Global___GroupItemEnded: _TypeAlias = GroupItemEnded  # noqa: Y015
 
 @_typing.final
 class GroupEnding(_message.Message):
-    """The outcome of a group is certain. Its pending items are cancelled, and its running threads are being closed."""
+    """The outcome of a group is known. Its pending items are cancelled, and its running threads are being closed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1919,7 +1927,7 @@ class GroupEnding(_message.Message):
     outcome: _group_pb2.GroupState.ValueType
     """GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1951,7 +1959,7 @@ class GroupEnded(_message.Message):
     outcome: _group_pb2.GroupState.ValueType
     """GROUP_STATE_SUCCEEDED, GROUP_STATE_FAILED or GROUP_STATE_CANCELLED."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     artifact_id: _builtins.str
     """The artifact with the table of the results."""
     @_builtins.property

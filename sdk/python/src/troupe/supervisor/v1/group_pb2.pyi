@@ -31,21 +31,21 @@ class _GroupJoinEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupJoin.V
     GROUP_JOIN_ALL: _GroupJoin.ValueType  # 1
     """All items, except the tolerated failures."""
     GROUP_JOIN_ANY: _GroupJoin.ValueType  # 2
-    """One item. The others are cancelled then."""
+    """One item. The other items are then cancelled."""
     GROUP_JOIN_QUORUM: _GroupJoin.ValueType  # 3
-    """A number of items (`quorum`). The others are cancelled then."""
+    """A number of items (`quorum`). The other items are then cancelled."""
 
 class GroupJoin(_GroupJoin, metaclass=_GroupJoinEnumTypeWrapper):
-    """Which items of a group must succeed."""
+    """The items of a group that must succeed."""
 
 GROUP_JOIN_UNSPECIFIED: GroupJoin.ValueType  # 0
 """Not given: GROUP_JOIN_ALL."""
 GROUP_JOIN_ALL: GroupJoin.ValueType  # 1
 """All items, except the tolerated failures."""
 GROUP_JOIN_ANY: GroupJoin.ValueType  # 2
-"""One item. The others are cancelled then."""
+"""One item. The other items are then cancelled."""
 GROUP_JOIN_QUORUM: GroupJoin.ValueType  # 3
-"""A number of items (`quorum`). The others are cancelled then."""
+"""A number of items (`quorum`). The other items are then cancelled."""
 Global___GroupJoin: _TypeAlias = GroupJoin  # noqa: Y015
 
 class _GroupFailurePolicy:
@@ -85,7 +85,7 @@ class _GroupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupState
     GROUP_STATE_RUNNING: _GroupState.ValueType  # 2
     """Items start and run."""
     GROUP_STATE_ENDING: _GroupState.ValueType  # 3
-    """The outcome is certain, and the items that still run are being closed."""
+    """The outcome is known, and running items are being closed."""
     GROUP_STATE_SUCCEEDED: _GroupState.ValueType  # 4
     """Enough items succeeded."""
     GROUP_STATE_FAILED: _GroupState.ValueType  # 5
@@ -103,7 +103,7 @@ GROUP_STATE_AWAITING_APPROVAL: GroupState.ValueType  # 1
 GROUP_STATE_RUNNING: GroupState.ValueType  # 2
 """Items start and run."""
 GROUP_STATE_ENDING: GroupState.ValueType  # 3
-"""The outcome is certain, and the items that still run are being closed."""
+"""The outcome is known, and running items are being closed."""
 GROUP_STATE_SUCCEEDED: GroupState.ValueType  # 4
 """Enough items succeeded."""
 GROUP_STATE_FAILED: GroupState.ValueType  # 5
@@ -121,13 +121,13 @@ class _GroupItemStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupI
     GROUP_ITEM_STATE_UNSPECIFIED: _GroupItemState.ValueType  # 0
     """Never sent."""
     GROUP_ITEM_STATE_PENDING: _GroupItemState.ValueType  # 1
-    """It has not started, or is tried again later."""
+    """It has not started, or waits for a retry."""
     GROUP_ITEM_STATE_RUNNING: _GroupItemState.ValueType  # 2
     """Its thread exists."""
     GROUP_ITEM_STATE_SUCCEEDED: _GroupItemState.ValueType  # 3
     """Its turn completed, with a valid result if one was requested."""
     GROUP_ITEM_STATE_FAILED: _GroupItemState.ValueType  # 4
-    """It failed, and no retry was left."""
+    """It failed, and no retry is left."""
     GROUP_ITEM_STATE_CANCELLED: _GroupItemState.ValueType  # 5
     """The group was cancelled before the item ended."""
 
@@ -137,13 +137,13 @@ class GroupItemState(_GroupItemState, metaclass=_GroupItemStateEnumTypeWrapper):
 GROUP_ITEM_STATE_UNSPECIFIED: GroupItemState.ValueType  # 0
 """Never sent."""
 GROUP_ITEM_STATE_PENDING: GroupItemState.ValueType  # 1
-"""It has not started, or is tried again later."""
+"""It has not started, or waits for a retry."""
 GROUP_ITEM_STATE_RUNNING: GroupItemState.ValueType  # 2
 """Its thread exists."""
 GROUP_ITEM_STATE_SUCCEEDED: GroupItemState.ValueType  # 3
 """Its turn completed, with a valid result if one was requested."""
 GROUP_ITEM_STATE_FAILED: GroupItemState.ValueType  # 4
-"""It failed, and no retry was left."""
+"""It failed, and no retry is left."""
 GROUP_ITEM_STATE_CANCELLED: GroupItemState.ValueType  # 5
 """The group was cancelled before the item ended."""
 Global___GroupItemState: _TypeAlias = GroupItemState  # noqa: Y015
@@ -190,11 +190,11 @@ class GroupLimits(_message.Message):
     TOLERATED_FAILURES_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     max_concurrency: _builtins.int
-    """How many items run at a time, at most 1,000."""
+    """Maximum number of items that run at the same time, at most 1,000."""
     tolerated_failures: _builtins.int
-    """How many items may fail without making the group fail."""
+    """Number of failed items that the group tolerates."""
     paused: _builtins.bool
-    """Whether no further item starts."""
+    """Whether the group is paused: no further item starts."""
     def __init__(
         self,
         *,
@@ -235,15 +235,15 @@ class GroupSpec(_message.Message):
     creator: _builtins.str
     """The principal that created it. Its permissions apply to each spawn."""
     item_count: _builtins.int
-    """How many items it has."""
+    """The number of items."""
     join: Global___GroupJoin.ValueType
-    """Which items must succeed."""
+    """The items that must succeed."""
     quorum: _builtins.int
-    """How many items must succeed, with GROUP_JOIN_QUORUM and GROUP_JOIN_ANY."""
+    """The number of items that must succeed, with GROUP_JOIN_QUORUM and GROUP_JOIN_ANY."""
     on_failure: Global___GroupFailurePolicy.ValueType
     """The treatment of the other items after too many failures."""
     retries: _builtins.int
-    """How often a failed item is tried again."""
+    """Maximum number of retries of a failed item."""
     @_builtins.property
     def plan(self) -> _thread_pb2.ContentRef:
         """The encoded template and items."""
@@ -258,7 +258,7 @@ class GroupSpec(_message.Message):
 
     @_builtins.property
     def limits(self) -> Global___GroupLimits:
-        """The settings at the creation."""
+        """The settings at the time of the creation."""
 
     def __init__(
         self,
@@ -315,28 +315,28 @@ class Group(_message.Message):
     state: Global___GroupState.ValueType
     """Its state."""
     reason: _builtins.str
-    """Why it ended, or ends."""
+    """Why it ended, or is ending."""
     pending: _builtins.int
-    """How many items are pending."""
+    """The number of pending items."""
     running: _builtins.int
-    """How many items run."""
+    """The number of running items."""
     succeeded: _builtins.int
-    """How many items succeeded."""
+    """The number of successful items."""
     failed: _builtins.int
-    """How many items failed."""
+    """The number of failed items."""
     cancelled: _builtins.int
-    """How many items were cancelled."""
+    """The number of cancelled items."""
     approval_id: _builtins.str
     """The approval that it waits for; empty: none."""
     table_artifact_id: _builtins.str
     """The artifact of the parent with the table of the results, a JSON array; empty: the group has not ended."""
     @_builtins.property
     def spec(self) -> Global___GroupSpec:
-        """The properties that the creation fixed. `limits` are those of the creation."""
+        """The properties that the creation fixed. Its `limits` are those at the time of the creation."""
 
     @_builtins.property
     def limits(self) -> Global___GroupLimits:
-        """The present settings."""
+        """The current settings."""
 
     @_builtins.property
     def usage(self) -> _thread_pb2.Usage:
@@ -356,8 +356,9 @@ class Group(_message.Message):
 
     @_builtins.property
     def estimated_usage(self) -> _thread_pb2.Usage:
-        """What all items will have used: the usage so far, divided by the share of the items that have ended. It is too high while
-        few have ended, because the running items count. Unset: no item has ended yet, or the group has ended.
+        """The estimated usage of all items: the usage so far, divided by the share of the items that have ended. The estimate
+        is too high while few items have ended, because it includes the usage of running items. Unset: no item has ended
+        yet, or the group has ended.
         """
 
     def __init__(
@@ -392,7 +393,7 @@ Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
 class GroupItemStatus(_message.Message):
-    """An item of a group and how it went."""
+    """An item of a group and its progress."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -413,7 +414,7 @@ class GroupItemStatus(_message.Message):
     state: Global___GroupItemState.ValueType
     """Its state."""
     attempts: _builtins.int
-    """How many attempts were made."""
+    """The number of attempts."""
     thread_id: _builtins.str
     """The thread of the latest attempt; empty: none."""
     message: _builtins.str
@@ -422,7 +423,7 @@ class GroupItemStatus(_message.Message):
     """Why the latest attempt failed."""
     @_builtins.property
     def result(self) -> _thread_pb2.ThreadResult:
-        """The result of the latest attempt, with the document as long as the page has room for it; unset: none."""
+        """The result of the latest attempt. The document is left out if the page is too large. Unset: no result."""
 
     @_builtins.property
     def usage(self) -> _thread_pb2.Usage:
@@ -430,7 +431,7 @@ class GroupItemStatus(_message.Message):
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """How long the latest attempt took."""
+        """The duration of the latest attempt."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class _RunnerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunnerSta
     RUNNER_STATE_ATTACHED: _RunnerState.ValueType  # 1
     """It is attached and takes threads."""
     RUNNER_STATE_DRAINING: _RunnerState.ValueType  # 2
-    """It is attached and finishes its turns. It takes no more threads."""
+    """It is attached and finishes its running turns. It takes no more threads."""
     RUNNER_STATE_DISCONNECTED: _RunnerState.ValueType  # 3
     """Its stream ended less than a lease ago. It keeps its threads until the lease expires."""
 
@@ -47,7 +47,7 @@ RUNNER_STATE_UNSPECIFIED: RunnerState.ValueType  # 0
 RUNNER_STATE_ATTACHED: RunnerState.ValueType  # 1
 """It is attached and takes threads."""
 RUNNER_STATE_DRAINING: RunnerState.ValueType  # 2
-"""It is attached and finishes its turns. It takes no more threads."""
+"""It is attached and finishes its running turns. It takes no more threads."""
 RUNNER_STATE_DISCONNECTED: RunnerState.ValueType  # 3
 """Its stream ended less than a lease ago. It keeps its threads until the lease expires."""
 Global___RunnerState: _TypeAlias = RunnerState  # noqa: Y015
@@ -61,29 +61,29 @@ class _StartRefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StartRef
     START_REFUSAL_UNSPECIFIED: _StartRefusal.ValueType  # 0
     """Never sent."""
     START_REFUSAL_NO_CAPACITY: _StartRefusal.ValueType  # 1
-    """The runner is full; another one, or later."""
+    """The runner has no free slot. Try another runner, or later."""
     START_REFUSAL_POLICY_NOT_ENFORCEABLE: _StartRefusal.ValueType  # 2
-    """It cannot hold the role to its policy."""
+    """It cannot enforce the role's policy."""
     START_REFUSAL_NO_PROGRAM: _StartRefusal.ValueType  # 3
-    """No program of it fits provider and model, or it does not start."""
+    """It has no program for the provider and the model, or the program does not start."""
 
 class StartRefusal(_StartRefusal, metaclass=_StartRefusalEnumTypeWrapper):
-    """Why a thread could not be started."""
+    """Why a thread was not started."""
 
 START_REFUSAL_UNSPECIFIED: StartRefusal.ValueType  # 0
 """Never sent."""
 START_REFUSAL_NO_CAPACITY: StartRefusal.ValueType  # 1
-"""The runner is full; another one, or later."""
+"""The runner has no free slot. Try another runner, or later."""
 START_REFUSAL_POLICY_NOT_ENFORCEABLE: StartRefusal.ValueType  # 2
-"""It cannot hold the role to its policy."""
+"""It cannot enforce the role's policy."""
 START_REFUSAL_NO_PROGRAM: StartRefusal.ValueType  # 3
-"""No program of it fits provider and model, or it does not start."""
+"""It has no program for the provider and the model, or the program does not start."""
 Global___StartRefusal: _TypeAlias = StartRefusal  # noqa: Y015
 
 @_typing.final
 class AttachRequest(_message.Message):
-    """From the runner to the supervisor. A message or a report of a newer runner, which the supervisor does not know, is passed
-    over; the report is acknowledged as void.
+    """A message from the runner to the supervisor. The supervisor ignores messages and reports that it does not know, which
+    a newer runner may send, and acknowledges such a report as void.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -105,39 +105,39 @@ class AttachRequest(_message.Message):
 
     @_builtins.property
     def heartbeat(self) -> Global___RunnerHeartbeat:
-        """It is alive; sent at least every third of the lease."""
+        """Renews the lease; sent at least every third of the lease."""
 
     @_builtins.property
     def start_refused(self) -> Global___StartRefused:
-        """It cannot start a thread."""
+        """The runner cannot start a thread."""
 
     @_builtins.property
     def report(self) -> Global___RunnerReport:
-        """A change of state; acknowledged when durable and resent until then."""
+        """A change of state; resent until it is acknowledged as durable."""
 
     @_builtins.property
     def telemetry(self) -> _event_pb2.Telemetry:
-        """The latest values about a thread; lost ones are not resent."""
+        """The latest values about a thread. Lost values are not resent."""
 
     @_builtins.property
     def output(self) -> Global___ThreadOutput:
-        """Output of a thread, ephemeral."""
+        """Output of a thread, which is not stored."""
 
     @_builtins.property
     def tool_request(self) -> Global___ToolRequest:
-        """May the thread use this tool?"""
+        """Asks whether the thread may use a tool."""
 
     @_builtins.property
     def command_ack(self) -> Global___CommandAck:
-        """A command of the supervisor arrived."""
+        """Acknowledges a command of the supervisor."""
 
     @_builtins.property
     def draining(self) -> Global___RunnerDraining:
-        """It takes no more threads."""
+        """The runner takes no more threads."""
 
     @_builtins.property
     def transcript(self) -> Global___TranscriptBatch:
-        """Entries of a thread's transcript; acknowledged when durable and resent until then."""
+        """Entries of a thread's transcript; resent until they are acknowledged as durable."""
 
     @_builtins.property
     def slot_needed(self) -> Global___SlotNeeded:
@@ -170,7 +170,7 @@ Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
 
 @_typing.final
 class AttachResponse(_message.Message):
-    """From the supervisor to the runner."""
+    """A message from the supervisor to the runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -185,39 +185,39 @@ class AttachResponse(_message.Message):
     TRANSCRIPT_ACK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___RunnerWelcome:
-        """The answer to hello."""
+        """The response to `hello`."""
 
     @_builtins.property
     def report_ack(self) -> Global___ReportAck:
-        """Reports that are durable."""
+        """Acknowledges durable reports."""
 
     @_builtins.property
     def start_thread(self) -> Global___StartThread:
-        """Start a thread."""
+        """Starts a thread."""
 
     @_builtins.property
     def deliver_input(self) -> Global___DeliverInput:
-        """Give a thread its next turn, or more input in a running one."""
+        """Sends a thread its next turn, or more input for a running turn."""
 
     @_builtins.property
     def interrupt(self) -> Global___InterruptTurn:
-        """Stop the running turn; the thread stays."""
+        """Stops the running turn. The thread stays open."""
 
     @_builtins.property
     def shutdown(self) -> Global___ShutdownThread:
-        """Stop the thread's program."""
+        """Stops the thread's program."""
 
     @_builtins.property
     def tool_decision(self) -> Global___ToolDecision:
-        """The answer to a tool request."""
+        """The response to a tool request."""
 
     @_builtins.property
     def go_away(self) -> Global___RunnerGoAway:
-        """The supervisor is shutting down; attach again, elsewhere or later. Threads continue."""
+        """The supervisor is shutting down. Attach again, to another supervisor or later. Threads continue."""
 
     @_builtins.property
     def transcript_ack(self) -> Global___TranscriptAck:
-        """Entries that are durable."""
+        """Acknowledges durable entries of a transcript."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ Global___AttachResponse: _TypeAlias = AttachResponse  # noqa: Y015
 
 @_typing.final
 class RunnerKind(_message.Message):
-    """What kind of agent program a runner can execute, and what it can hold it to."""
+    """A kind of agent program that a runner can execute, and the restrictions that the runner can enforce on it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -257,9 +257,9 @@ class RunnerKind(_message.Message):
     enforces_tools: _builtins.bool
     """Whether the runner can hide tools from the agent or deny them at call time."""
     enforces_read_only: _builtins.bool
-    """Whether the operating system keeps a READ_ONLY thread from writing."""
+    """Whether the operating system prevents a READ_ONLY thread from writing."""
     enforces_workspace: _builtins.bool
-    """Whether the operating system keeps a WORKSPACE_WRITE thread from writing outside its workspace. Without it, such a
+    """Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, such a
     thread's call of a tool that writes files is denied unless it names its paths. Default: false.
     """
     def __init__(
@@ -317,13 +317,13 @@ class Runner(_message.Message):
     state: Global___RunnerState.ValueType
     """Whether it takes threads."""
     capacity: _builtins.int
-    """How many threads' programs it keeps at once; 0: it decides itself."""
+    """Maximum number of threads' programs that it keeps at the same time; 0: the runner decides."""
     programs: _builtins.int
-    """The programs that it has."""
+    """The number of programs that it has."""
     working: _builtins.int
-    """The programs that work on a turn, or that were sent one."""
+    """The number of programs that work on a turn, or to which a turn was sent."""
     session_id: _builtins.str
-    """It takes threads of this session only; empty: of any session."""
+    """The only session whose threads it takes; empty: all sessions."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:
         """The kinds of threads that it can execute."""
@@ -354,7 +354,7 @@ Global___Runner: _TypeAlias = Runner  # noqa: Y015
 
 @_typing.final
 class RunnerHello(_message.Message):
-    """Who a runner is."""
+    """The identity and the properties of a runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -388,12 +388,14 @@ class RunnerHello(_message.Message):
     runner_id: _builtins.str
     """The runner's id, stable across its restarts; at most 128 bytes."""
     capacity: _builtins.int
-    """How many threads' programs it keeps at once, at work or waiting; 0: it decides by start_refused alone."""
+    """Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: no limit, and the runner
+    rejects threads with start_refused.
+    """
     session_id: _builtins.str
-    """Takes threads of this session only; empty: of any session."""
+    """The only session whose threads it takes; empty: all sessions."""
     single_use: _builtins.bool
-    """Executes threads of one session only, that of its first thread, and ends when all of them are closed or placed
-    elsewhere. Its idle programs are never stopped for another thread.
+    """Whether it executes threads of one session only, which is the session of its first thread. It exits when all of
+    them are closed or placed on other runners. Its idle programs are never stopped for another thread.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerKind]:
@@ -405,7 +407,7 @@ class RunnerHello(_message.Message):
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldThread]:
-        """The threads that it has, from before this stream."""
+        """The threads that it still has from an earlier stream."""
 
     def __init__(
         self,
@@ -428,7 +430,7 @@ Global___RunnerHello: _TypeAlias = RunnerHello  # noqa: Y015
 
 @_typing.final
 class HeldThread(_message.Message):
-    """A thread that a returning runner still has."""
+    """A thread that a reattaching runner still has."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -441,9 +443,9 @@ class HeldThread(_message.Message):
     generation: _builtins.int
     """The attempt."""
     turn: _builtins.int
-    """The last turn that it was given."""
+    """The last turn that was dispatched to it."""
     report_sequence: _builtins.int
-    """The last report that it made, acknowledged or not."""
+    """The last report that it sent, acknowledged or not."""
     def __init__(
         self,
         *,
@@ -462,7 +464,7 @@ Global___HeldThread: _TypeAlias = HeldThread  # noqa: Y015
 
 @_typing.final
 class RunnerHeartbeat(_message.Message):
-    """The runner is alive."""
+    """Renews the lease of a runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -479,10 +481,10 @@ Global___RunnerHeartbeat: _TypeAlias = RunnerHeartbeat  # noqa: Y015
 
 @_typing.final
 class RunnerDraining(_message.Message):
-    """The runner drains: it receives no more threads and lets running turns finish. The supervisor stops the programs of settled
-    threads at once and after each turn. Draining applies to this stream only; a runner that attaches again must send it
-    again. The runner exits when it has no thread left. At its drain deadline it interrupts the remaining turns, reports them
-    with `runner_stopped`, and exits when these reports are acknowledged.
+    """The runner drains: it receives no more threads and lets running turns finish. The supervisor stops the programs of
+    settled threads at once, and each other program after its turn. Draining applies to this stream only; a runner that
+    attaches again must send it again. The runner exits when it has no threads left. At its drain deadline it interrupts
+    the remaining turns, reports them with `runner_stopped`, and exits when these reports are acknowledged.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -500,8 +502,8 @@ Global___RunnerDraining: _TypeAlias = RunnerDraining  # noqa: Y015
 
 @_typing.final
 class SlotNeeded(_message.Message):
-    """The runner refused a thread of another supervisor because its slots are taken. The supervisor stops the program that has
-    been idle longest, if it has one there.
+    """The runner rejected a thread of another supervisor because its slots are taken. The supervisor that receives this
+    message stops its program that has been idle longest on the runner, if it has an idle one there.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -519,7 +521,7 @@ Global___SlotNeeded: _TypeAlias = SlotNeeded  # noqa: Y015
 
 @_typing.final
 class RunnerWelcome(_message.Message):
-    """The answer to hello."""
+    """The response to `hello`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -528,15 +530,15 @@ class RunnerWelcome(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long the runner is trusted without a word from it."""
+        """The duration of the lease: maximum time without a message from the runner."""
 
     @_builtins.property
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Addresses of the other supervisors, to attach to as well."""
+        """Addresses of the other supervisors, to which the runner must attach as well."""
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldThreadVerdict]:
-        """What to do with each thread of hello."""
+        """The decision on each thread of `hello`."""
 
     def __init__(
         self,
@@ -555,7 +557,7 @@ Global___RunnerWelcome: _TypeAlias = RunnerWelcome  # noqa: Y015
 
 @_typing.final
 class HeldThreadVerdict(_message.Message):
-    """What to do with a thread that a returning runner has."""
+    """The decision on a thread that a reattaching runner still has."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -565,9 +567,9 @@ class HeldThreadVerdict(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     go_on: _builtins.bool
-    """Whether the thread continues; otherwise the runner stops its program, and its reports are ignored."""
+    """Whether the thread continues. Otherwise the runner stops its program, and its reports are ignored."""
     applied_report_sequence: _builtins.int
-    """The last report that is durable; later ones are to be resent."""
+    """The number of the last durable report. The runner must resend later reports."""
     def __init__(
         self,
         *,
@@ -598,9 +600,9 @@ class StartRefused(_message.Message):
     generation: _builtins.int
     """The attempt."""
     refusal: Global___StartRefusal.ValueType
-    """Why."""
+    """The reason."""
     message: _builtins.str
-    """Why, for people."""
+    """The reason, for people."""
     def __init__(
         self,
         *,
@@ -619,7 +621,7 @@ Global___StartRefused: _TypeAlias = StartRefused  # noqa: Y015
 
 @_typing.final
 class RunnerReport(_message.Message):
-    """A change of state that the runner saw."""
+    """A change of state on the runner."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -637,20 +639,20 @@ class RunnerReport(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     generation: _builtins.int
-    """The attempt; reports of another attempt than the present one are void."""
+    """The attempt. Reports of an attempt that is not the current one are void."""
     report_sequence: _builtins.int
-    """Its number in the attempt: 1 for the first, + 1 for each."""
+    """Its number in the attempt: 1 for the first report, increased by 1 for each report."""
     @_builtins.property
     def turn_started(self) -> Global___TurnStartedReport:
-        """A turn began."""
+        """A turn started."""
 
     @_builtins.property
     def turn_ended(self) -> Global___TurnEndedReport:
-        """A turn is over."""
+        """A turn ended."""
 
     @_builtins.property
     def input_delivered(self) -> Global___InputDeliveredReport:
-        """Input reached the agent within a running turn."""
+        """Input was delivered to the agent during a running turn."""
 
     @_builtins.property
     def prompt(self) -> Global___PromptReport:
@@ -662,11 +664,11 @@ class RunnerReport(_message.Message):
 
     @_builtins.property
     def stopped(self) -> Global___ThreadStoppedReport:
-        """The thread's program has ended, as asked or by itself."""
+        """The thread's program ended, on request or by itself."""
 
     @_builtins.property
     def policy_gap(self) -> Global___PolicyGapReport:
-        """The thread's policy has a gap that the program cannot close."""
+        """The program cannot enforce a part of the thread's policy."""
 
     @_builtins.property
     def context_lost(self) -> Global___ContextLostReport:
@@ -699,7 +701,7 @@ Global___RunnerReport: _TypeAlias = RunnerReport  # noqa: Y015
 
 @_typing.final
 class TurnStartedReport(_message.Message):
-    """A turn began."""
+    """A turn started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -721,7 +723,7 @@ Global___TurnStartedReport: _TypeAlias = TurnStartedReport  # noqa: Y015
 
 @_typing.final
 class TurnEndedReport(_message.Message):
-    """A turn is over."""
+    """A turn ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -737,14 +739,14 @@ class TurnEndedReport(_message.Message):
     outcome: _event_pb2.TurnOutcome.ValueType
     """How it ended."""
     message: _builtins.str
-    """The last message or what went wrong, at most 1 MiB."""
+    """The last message or the error, at most 1 MiB."""
     output_sha256: _builtins.str
     """SHA-256 of the turn's output; empty: unknown."""
     diff_sha256: _builtins.str
     """SHA-256 of the file changes of the turn; empty: no changes, or unknown."""
     runner_stopped: _builtins.bool
-    """Whether the runner interrupted the turn because the runner itself was stopped. With the restart policy ON_LOST the turn
-    is then dispatched to the next runner; otherwise it is INTERRUPTED.
+    """Whether the runner interrupted the turn because the runner itself is stopping. With the restart policy ON_LOST, the
+    turn is then dispatched to another runner; otherwise it is INTERRUPTED.
     """
     @_builtins.property
     def usage(self) -> _thread_pb2.Usage:
@@ -771,7 +773,7 @@ Global___TurnEndedReport: _TypeAlias = TurnEndedReport  # noqa: Y015
 
 @_typing.final
 class InputDeliveredReport(_message.Message):
-    """Input reached the agent within a running turn."""
+    """Input was delivered to the agent during a running turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -797,8 +799,9 @@ Global___InputDeliveredReport: _TypeAlias = InputDeliveredReport  # noqa: Y015
 
 @_typing.final
 class PromptReport(_message.Message):
-    """The prompt as the program was given it. It is kept as an artifact of the kind `prompt`: a JSON array of its blocks, each
-    with `kind`, `sha256` and `text`. The text is null where prompt_log is HASHES; where it is OFF, nothing is kept.
+    """The prompt as the program received it. It is stored as an artifact of the kind `prompt`: a JSON array of its blocks,
+    each with `kind`, `sha256` and `text`. The text is null where prompt_log is HASHES. Where prompt_log is OFF, nothing
+    is stored.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -827,13 +830,13 @@ Global___PromptReport: _TypeAlias = PromptReport  # noqa: Y015
 
 @_typing.final
 class ArtifactReport(_message.Message):
-    """An artifact of a thread, or a piece of one. An artifact has at most 16 MiB; a larger one is dropped whole, with a warning
-    in the supervisor's log.
+    """An artifact of a thread, or a piece of an artifact. An artifact has at most 16 MiB. A larger one is dropped
+    completely, with a warning in the supervisor's log.
 
-    The pieces of an artifact are consecutive reports of their attempt, in order. Nothing of an artifact is durable before its
-    last piece is, so only that piece is acknowledged, for all of them: a runner that attaches again resends every piece. An
-    artifact that is interleaved with another report is dropped. When a runner's incomplete artifacts exceed 64 MiB in total,
-    the least recently continued one is dropped.
+    The pieces of an artifact are consecutive reports of their attempt, in order. No piece is durable before the last
+    one, so only the last piece is acknowledged, for all pieces: a runner that attaches again resends every piece. An
+    artifact that is interleaved with another report is dropped. When a runner's incomplete artifacts exceed 64 MiB in
+    total, the least recently continued one is dropped.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -846,19 +849,21 @@ class ArtifactReport(_message.Message):
     APPEND_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
-    """The turn that made it. An artifact of a turn that the thread has not had is void: it is acknowledged and not recorded."""
+    """The turn that produced it. An artifact of a turn that the thread has not had is void: it is acknowledged and not
+    recorded.
+    """
     name: _builtins.str
     """Its name: without control characters, cut to 256 bytes."""
     kind: _builtins.str
     """The artifact's kind: `diff`, `report`, ...; cut to 64 bytes. Ignored in later pieces."""
     media_type: _builtins.str
-    """Its media type; cut to 128 bytes. Of a later piece it does not count."""
+    """Its media type; cut to 128 bytes. Ignored in later pieces."""
     data: _builtins.bytes
-    """Its bytes, at most 3 MiB a report; `append` continues the artifact of the same name and turn."""
+    """Its bytes, at most 3 MiB in a report."""
     append: _builtins.bool
-    """Whether the bytes continue the artifact of the report before."""
+    """Whether the bytes continue the artifact of the previous report, which has the same name and turn."""
     more: _builtins.bool
-    """Whether more bytes of it follow in the next report."""
+    """Whether the next report has more bytes of it."""
     def __init__(
         self,
         *,
@@ -880,14 +885,14 @@ Global___ArtifactReport: _TypeAlias = ArtifactReport  # noqa: Y015
 
 @_typing.final
 class ThreadStoppedReport(_message.Message):
-    """The thread's program has ended."""
+    """The thread's program ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DETAIL_FIELD_NUMBER: _builtins.int
     KILLED_FIELD_NUMBER: _builtins.int
     detail: _builtins.str
-    """How, for people: `exit status 0`, `killed after its grace`."""
+    """How it ended, for people: `exit status 0`, `killed after its grace`."""
     killed: _builtins.bool
     """Whether it had to be killed."""
     def __init__(
@@ -906,7 +911,7 @@ Global___ThreadStoppedReport: _TypeAlias = ThreadStoppedReport  # noqa: Y015
 
 @_typing.final
 class PolicyGapReport(_message.Message):
-    """The program cannot close a gap of the thread's policy."""
+    """The program cannot enforce a part of the thread's policy."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -928,13 +933,13 @@ Global___PolicyGapReport: _TypeAlias = PolicyGapReport  # noqa: Y015
 
 @_typing.final
 class ContextLostReport(_message.Message):
-    """A program was started for a thread that had one before, and does not remember the conversation."""
+    """A new program was started for a thread, and does not remember the conversation of the previous program."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why, for people; at most 4 KiB are kept."""
+    """The reason, for people; cut to 4 KiB."""
     def __init__(
         self,
         *,
@@ -950,8 +955,8 @@ Global___ContextLostReport: _TypeAlias = ContextLostReport  # noqa: Y015
 
 @_typing.final
 class TranscriptBatch(_message.Message):
-    """Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
-    entries is sent after 250 ms at the latest, and before the next report of its thread.
+    """Entries of a thread's transcript, in order. The supervisor assigns their numbers. A runner sends an incomplete batch
+    after 250 ms at the latest, and before the next report of its thread.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -963,9 +968,11 @@ class TranscriptBatch(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     generation: _builtins.int
-    """The attempt. A batch of an earlier attempt than the last one of the transcript is void."""
+    """The attempt. A batch of an attempt before the last one in the transcript is void."""
     batch: _builtins.int
-    """The batch's number in the attempt: 1 for the first, + 1 for each. A batch that was stored before is void."""
+    """The batch's number in the attempt: 1 for the first batch, increased by 1 for each batch. A batch that is already
+    stored is void.
+    """
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
         """The entries: at most 256, with at most 2 MiB of text in total. Further entries and longer texts are cut off. Their
@@ -990,7 +997,7 @@ Global___TranscriptBatch: _TypeAlias = TranscriptBatch  # noqa: Y015
 
 @_typing.final
 class TranscriptAck(_message.Message):
-    """Entries that are durable."""
+    """Acknowledges durable entries of a transcript."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1002,7 +1009,7 @@ class TranscriptAck(_message.Message):
     generation: _builtins.int
     """The attempt."""
     batch: _builtins.int
-    """Every batch up to this number is durable, or void."""
+    """Every batch up to this number is durable or void."""
     def __init__(
         self,
         *,
@@ -1020,7 +1027,9 @@ Global___TranscriptAck: _TypeAlias = TranscriptAck  # noqa: Y015
 
 @_typing.final
 class ThreadOutput(_message.Message):
-    """Output of a thread. Kept in a ring of 64 KiB a thread, never in the log."""
+    """Output of a thread. The supervisor keeps the last 64 KiB of each thread in memory, and does not write them to the
+    log.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1050,8 +1059,9 @@ Global___ThreadOutput: _TypeAlias = ThreadOutput  # noqa: Y015
 
 @_typing.final
 class ToolRequest(_message.Message):
-    """Asks whether the thread may use a tool. A request beyond its bounds is rejected, and so is a request while 1,024 requests
-    of the stream are pending. A request ends with its stream; the runner repeats it on the next stream.
+    """Asks whether the thread may use a tool. A request that exceeds the limits below is rejected, and so is a request
+    while 1,024 requests of the stream are pending. A request ends with its stream; the runner repeats it on the next
+    stream.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1068,40 +1078,40 @@ class ToolRequest(_message.Message):
     NOT_OFFERED_FIELD_NUMBER: _builtins.int
     DOCS_ONLY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The id of the question; the answer carries it. At most 128 bytes."""
+    """The id of the request, which the decision repeats. At most 128 bytes."""
     thread_id: _builtins.str
     """The thread."""
     generation: _builtins.int
     """The attempt."""
     tool: _builtins.str
-    """The canonical name of the tool, or the program's own name if the table has no canonical name. At most 256 bytes."""
+    """The canonical name of the tool, or the program's own name if there is no canonical name. At most 256 bytes."""
     arguments_json: _builtins.str
-    """The arguments as JSON, at most 64 KiB. The runner replaces the credentials that it gave to the program by
-    `<redacted>`, and nothing else. Empty where omitted_bytes is set.
+    """The arguments as JSON, at most 64 KiB. The runner replaces the credentials that it gave to the program with
+    `<redacted>`, and nothing else. Empty if omitted_bytes is set.
     """
     runner_kind: _builtins.str
     """The kind of the runner that executes the call; its table of native names applies. Empty: none."""
     arguments_sha256: _builtins.str
     """SHA-256 of the call before redaction: tool, arguments and resolved paths, in the runner's own canonical form; 64
-    lower-case hexadecimal digits, other values are denied. An approval covers only calls with the same digest and the
+    lower-case hexadecimal digits. Other values are denied. An approval covers only calls with the same digest and the
     same fields of this request. Empty: nothing was redacted or omitted, and the fields identify the call.
     """
     omitted_bytes: _builtins.int
-    """The size of the arguments in bytes where they are too large to be sent; 0: arguments_json has all of them. A call
-    that needs an operator is then denied, because the operator could not see what it does.
+    """The size of the arguments in bytes, if they are too large to be sent; 0: arguments_json has all of them. If the
+    call needs an approval, it is denied, because the operator could not see what it does.
     """
     not_offered: _builtins.bool
-    """Whether the program did not offer the tool to its model and has refused the call already. The supervisor then records
-    the denial, and answers why the tool is not available; it never asks an operator. Default: false.
+    """Whether the program already denied the call because it had not offered the tool to its model. The supervisor then
+    records the denial and returns the reason why the tool is not available. It never asks an operator. Default: false.
     """
     docs_only: _builtins.bool
-    """Whether the operating system keeps the program from writing anywhere but in the directory that `Turn.docs_directory`
-    named. Commands are then allowed in PLANNING mode. Ignored unless the kind has `enforces_workspace`. Default: false.
+    """Whether the operating system prevents the program from writing outside the directory in `Turn.docs_directory`.
+    Commands are then allowed in PLANNING mode. Ignored unless the kind has `enforces_workspace`. Default: false.
     """
     @_builtins.property
     def resolved_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The paths that the call would write, absolute and with links resolved; at most 64, each of at most 4 KiB. Empty: not
-        known, which counts as anywhere.
+        """The paths that the call would write, absolute and with links resolved; at most 64, each of at most 4 KiB. Empty:
+        unknown, which counts as any path.
         """
 
     def __init__(
@@ -1129,7 +1139,7 @@ Global___ToolRequest: _TypeAlias = ToolRequest  # noqa: Y015
 
 @_typing.final
 class ToolDecision(_message.Message):
-    """The answer to a tool request. Where an operator must approve the call, it comes when that is decided."""
+    """The response to a tool request. If an operator must approve the call, it is sent after the decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1138,13 +1148,13 @@ class ToolDecision(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The id of the question."""
+    """The id of the request."""
     allowed: _builtins.bool
     """Whether the tool may run."""
     reason: _builtins.str
-    """Why not, for the agent."""
+    """Why the call is denied, for the agent."""
     approval_id: _builtins.str
-    """The approval that decided. Empty: no operator decided."""
+    """The approval that decided the call. Empty: no operator decided."""
     def __init__(
         self,
         *,
@@ -1163,7 +1173,7 @@ Global___ToolDecision: _TypeAlias = ToolDecision  # noqa: Y015
 
 @_typing.final
 class CommandAck(_message.Message):
-    """A command of the supervisor arrived."""
+    """Acknowledges a command of the supervisor."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1185,7 +1195,7 @@ Global___CommandAck: _TypeAlias = CommandAck  # noqa: Y015
 
 @_typing.final
 class ReportAck(_message.Message):
-    """Reports that are durable."""
+    """Acknowledges durable reports."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1197,7 +1207,7 @@ class ReportAck(_message.Message):
     generation: _builtins.int
     """The attempt."""
     report_sequence: _builtins.int
-    """Every report up to this number is durable, or void."""
+    """Every report up to this number is durable or void."""
     def __init__(
         self,
         *,
@@ -1215,7 +1225,7 @@ Global___ReportAck: _TypeAlias = ReportAck  # noqa: Y015
 
 @_typing.final
 class StartThread(_message.Message):
-    """Start a thread."""
+    """Starts a thread."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1241,20 +1251,20 @@ class StartThread(_message.Message):
     generation: _builtins.int
     """The attempt."""
     working_directory: _builtins.str
-    """Where the agent works."""
+    """The directory in which the agent works."""
     thread_token: _builtins.str
-    """The thread's own token; nothing else of the supervisor's may reach the agent."""
+    """The thread's own token. The runner must not give any other credential of the supervisor to the agent."""
     supervisor_url: _builtins.str
-    """Where the agent's tools reach the supervisor, as a URL."""
+    """The URL at which the agent's tools reach the supervisor."""
     depth: _builtins.int
     """The thread's depth."""
     may_spawn: _builtins.bool
-    """Whether the thread may still spawn by depth; false: it is offered no spawn tools."""
+    """Whether the depth limit allows the thread to spawn. If false, the thread is offered no spawn tools."""
     display_name: _builtins.str
     """A name for people: the alias, the label or the role."""
     @_builtins.property
     def resolved(self) -> _common_pb2.ResolvedSpawn:
-        """What the spawn resolved to."""
+        """The settings to which the spawn was resolved."""
 
     @_builtins.property
     def tool_policy(self) -> _common_pb2.ToolPolicy:
@@ -1305,17 +1315,17 @@ class Turn(_message.Message):
     turn: _builtins.int
     """Its number in the thread, counted from 1."""
     extent: _event_pb2.PromptExtent.ValueType
-    """Whether they are the whole prompt or what changed."""
+    """Whether the blocks are the whole prompt or only the changed ones."""
     traceparent: _builtins.str
     """The W3C trace context (`traceparent`) of the call that the thread works on; empty: none is known."""
     docs_directory: _builtins.str
-    """The session's docs directory, if the turn begins in PLANNING mode: the only directory in which its tools may write. A
-    thread with a worktree of its own writes in that worktree's directory instead. Empty: IMPLEMENTATION mode, or a session
-    without a directory.
+    """The session's docs directory, if the turn begins in PLANNING mode: the only directory in which the turn's tools may
+    write. A thread with its own worktree writes in the corresponding directory of its worktree instead. Empty:
+    IMPLEMENTATION mode, or a session without a directory.
     """
     repeats: _builtins.bool
-    """Whether an earlier attempt ended in the middle of a turn with inputs of this turn. A part of the work may be done.
-    Default: false.
+    """Whether an earlier attempt ended during a turn with the inputs of this turn. A part of the work may already be
+    done. Default: false.
     """
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
@@ -1323,7 +1333,7 @@ class Turn(_message.Message):
 
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.Input]:
-        """The inputs that the turn consumes, as they came."""
+        """The inputs that the turn consumes, in the order of their arrival."""
 
     def __init__(
         self,
@@ -1346,7 +1356,7 @@ Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class DeliverInput(_message.Message):
-    """Give a thread its next turn, or more input in a running one."""
+    """Sends a thread its next turn, or more input for a running turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1398,7 +1408,7 @@ class RunningInput(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """The input's number; InputDeliveredReport names it."""
+    """The input's number, which InputDeliveredReport repeats."""
     turn: _builtins.int
     """The turn."""
     @_builtins.property
@@ -1422,7 +1432,7 @@ Global___RunningInput: _TypeAlias = RunningInput  # noqa: Y015
 
 @_typing.final
 class InterruptTurn(_message.Message):
-    """Stop the running turn; the thread stays."""
+    """Stops the running turn. The thread stays open."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1440,7 +1450,7 @@ class InterruptTurn(_message.Message):
     turn: _builtins.int
     """The turn."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -1460,7 +1470,7 @@ Global___InterruptTurn: _TypeAlias = InterruptTurn  # noqa: Y015
 
 @_typing.final
 class ShutdownThread(_message.Message):
-    """Stop the thread's program."""
+    """Stops the thread's program."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1478,14 +1488,16 @@ class ShutdownThread(_message.Message):
     generation: _builtins.int
     """The attempt."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How."""
+    """How to stop it."""
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     thread_goes_on: _builtins.bool
-    """Whether the thread stays open: its program makes room, or another attempt is in its place. What the thread has on disk has to stay then."""
+    """Whether the thread stays open, because its program is stopped for another thread or because another attempt
+    replaces it. The thread's files must then be kept.
+    """
     @_builtins.property
     def grace(self) -> _duration_pb2.Duration:
-        """How long the program may take before it is killed."""
+        """Maximum time for the program to exit before it is killed."""
 
     def __init__(
         self,
@@ -1508,13 +1520,13 @@ Global___ShutdownThread: _TypeAlias = ShutdownThread  # noqa: Y015
 
 @_typing.final
 class RunnerGoAway(_message.Message):
-    """The supervisor is going away."""
+    """The supervisor is shutting down."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,

@@ -47,13 +47,13 @@ class ThreadRunnerServiceServicer:
     """
 
     def Attach(self, request_iterator, context):
-        """Attaches a runner. The first message is `hello`; the answer is `welcome`. The runner holds a lease that heartbeats
-        keep: after half of the lease the threads are UNREACHABLE, and after the whole lease they are settled or placed again.
-        One stream per runner id: a second one ends the first.
+        """Attaches a runner. The first message is `hello`; the response is `welcome`. Heartbeats renew the runner's lease.
+        Half a lease after the last heartbeat, its threads are UNREACHABLE. After the whole lease they are settled or
+        placed again. A runner id has one stream: a second stream ends the first one.
 
-        A settled thread's program may wait for the thread's next turn; it counts against `capacity` like any other program.
-        When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The thread stays
-        open, and its next turn starts a new attempt with the whole prompt.
+        The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
+        program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
+        thread stays open, and its next turn starts a new attempt with the whole prompt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,13 +34,13 @@ class ThreadRunnerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ThreadRunnerServiceAsyncStub: ...
     Attach: _grpc.StreamStreamMultiCallable[_runner_pb2.AttachRequest, _runner_pb2.AttachResponse]
-    """Attaches a runner. The first message is `hello`; the answer is `welcome`. The runner holds a lease that heartbeats
-    keep: after half of the lease the threads are UNREACHABLE, and after the whole lease they are settled or placed again.
-    One stream per runner id: a second one ends the first.
+    """Attaches a runner. The first message is `hello`; the response is `welcome`. Heartbeats renew the runner's lease.
+    Half a lease after the last heartbeat, its threads are UNREACHABLE. After the whole lease they are settled or
+    placed again. A runner id has one stream: a second stream ends the first one.
 
-    A settled thread's program may wait for the thread's next turn; it counts against `capacity` like any other program.
-    When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The thread stays
-    open, and its next turn starts a new attempt with the whole prompt.
+    The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
+    program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
+    thread stays open, and its next turn starts a new attempt with the whole prompt.
     """
 
 @_typing.type_check_only
@@ -49,13 +49,13 @@ class ThreadRunnerServiceAsyncStub(ThreadRunnerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Attach: _aio.StreamStreamMultiCallable[_runner_pb2.AttachRequest, _runner_pb2.AttachResponse]  # type: ignore[assignment]
-    """Attaches a runner. The first message is `hello`; the answer is `welcome`. The runner holds a lease that heartbeats
-    keep: after half of the lease the threads are UNREACHABLE, and after the whole lease they are settled or placed again.
-    One stream per runner id: a second one ends the first.
+    """Attaches a runner. The first message is `hello`; the response is `welcome`. Heartbeats renew the runner's lease.
+    Half a lease after the last heartbeat, its threads are UNREACHABLE. After the whole lease they are settled or
+    placed again. A runner id has one stream: a second stream ends the first one.
 
-    A settled thread's program may wait for the thread's next turn; it counts against `capacity` like any other program.
-    When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The thread stays
-    open, and its next turn starts a new attempt with the whole prompt.
+    The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
+    program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
+    thread stays open, and its next turn starts a new attempt with the whole prompt.
     """
 
 class ThreadRunnerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -67,13 +67,13 @@ class ThreadRunnerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_runner_pb2.AttachRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runner_pb2.AttachResponse], _abc.AsyncIterator[_runner_pb2.AttachResponse]]:
-        """Attaches a runner. The first message is `hello`; the answer is `welcome`. The runner holds a lease that heartbeats
-        keep: after half of the lease the threads are UNREACHABLE, and after the whole lease they are settled or placed again.
-        One stream per runner id: a second one ends the first.
+        """Attaches a runner. The first message is `hello`; the response is `welcome`. Heartbeats renew the runner's lease.
+        Half a lease after the last heartbeat, its threads are UNREACHABLE. After the whole lease they are settled or
+        placed again. A runner id has one stream: a second stream ends the first one.
 
-        A settled thread's program may wait for the thread's next turn; it counts against `capacity` like any other program.
-        When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The thread stays
-        open, and its next turn starts a new attempt with the whole prompt.
+        The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
+        program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
+        thread stays open, and its next turn starts a new attempt with the whole prompt.
         """
 
 def add_ThreadRunnerServiceServicer_to_server(servicer: ThreadRunnerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -42,7 +42,7 @@ class _WaitModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitMode.Val
     """Wait until all threads are settled at the same time."""
 
 class WaitMode(_WaitMode, metaclass=_WaitModeEnumTypeWrapper):
-    """How many threads a wait needs. Ids of no thread do not count."""
+    """How many of the threads must be settled. Ids that name no thread are ignored."""
 
 WAIT_MODE_UNSPECIFIED: WaitMode.ValueType  # 0
 """Not given: WAIT_MODE_ANY."""
@@ -63,21 +63,21 @@ class _ListScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ListScope.V
     LIST_SCOPE_CHILDREN: _ListScope.ValueType  # 1
     """Its children."""
     LIST_SCOPE_DESCENDANTS: _ListScope.ValueType  # 2
-    """Everything below it."""
+    """Its descendants."""
     LIST_SCOPE_ALL: _ListScope.ValueType  # 3
-    """Everything that the caller may see: the session, to a thread its own subtree."""
+    """All threads that the caller may see: for operators the whole session, for threads their own subtree."""
 
 class ListScope(_ListScope, metaclass=_ListScopeEnumTypeWrapper):
-    """Which threads around a thread."""
+    """The threads to list, relative to a thread."""
 
 LIST_SCOPE_UNSPECIFIED: ListScope.ValueType  # 0
 """Not given: LIST_SCOPE_ALL."""
 LIST_SCOPE_CHILDREN: ListScope.ValueType  # 1
 """Its children."""
 LIST_SCOPE_DESCENDANTS: ListScope.ValueType  # 2
-"""Everything below it."""
+"""Its descendants."""
 LIST_SCOPE_ALL: ListScope.ValueType  # 3
-"""Everything that the caller may see: the session, to a thread its own subtree."""
+"""All threads that the caller may see: for operators the whole session, for threads their own subtree."""
 Global___ListScope: _TypeAlias = ListScope  # noqa: Y015
 
 class _EventKind:
@@ -93,17 +93,17 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_SPAWN: _EventKind.ValueType  # 2
     """ThreadSpawned, SpawnFailed, ThreadAdmitted."""
     EVENT_KIND_TURN: _EventKind.ValueType  # 3
-    """ThreadPlaced to TurnEnded."""
+    """The events from ThreadPlaced to TurnEnded, in the order of Event."""
     EVENT_KIND_BESIDE: _EventKind.ValueType  # 4
     """NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied."""
     EVENT_KIND_END: _EventKind.ValueType  # 5
     """CloseRequested, ThreadClosed, ThreadResumed."""
     EVENT_KIND_GRAPH: _EventKind.ValueType  # 6
-    """EdgeCreated to MailAcknowledged."""
+    """The events from EdgeCreated to MailAcknowledged, in the order of Event."""
     EVENT_KIND_APPROVAL: _EventKind.ValueType  # 7
     """ApprovalRequested, ApprovalResolved."""
     EVENT_KIND_GROUP: _EventKind.ValueType  # 8
-    """GroupCreated to GroupRetried."""
+    """The events from GroupCreated to GroupRetried, in the order of Event."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """A kind of event, for filters."""
@@ -115,17 +115,17 @@ EVENT_KIND_SESSION: EventKind.ValueType  # 1
 EVENT_KIND_SPAWN: EventKind.ValueType  # 2
 """ThreadSpawned, SpawnFailed, ThreadAdmitted."""
 EVENT_KIND_TURN: EventKind.ValueType  # 3
-"""ThreadPlaced to TurnEnded."""
+"""The events from ThreadPlaced to TurnEnded, in the order of Event."""
 EVENT_KIND_BESIDE: EventKind.ValueType  # 4
 """NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied."""
 EVENT_KIND_END: EventKind.ValueType  # 5
 """CloseRequested, ThreadClosed, ThreadResumed."""
 EVENT_KIND_GRAPH: EventKind.ValueType  # 6
-"""EdgeCreated to MailAcknowledged."""
+"""The events from EdgeCreated to MailAcknowledged, in the order of Event."""
 EVENT_KIND_APPROVAL: EventKind.ValueType  # 7
 """ApprovalRequested, ApprovalResolved."""
 EVENT_KIND_GROUP: EventKind.ValueType  # 8
-"""GroupCreated to GroupRetried."""
+"""The events from GroupCreated to GroupRetried, in the order of Event."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _MemberState:
@@ -232,7 +232,7 @@ class CreateSessionRequest(_message.Message):
     APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     ON_APPROVAL_TIMEOUT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes a retry safe, by principal; at most 128 bytes. Empty: the call is not idempotent."""
+    """Makes a retry of the same principal safe; at most 128 bytes. Empty: the call is not idempotent."""
     cwd: _builtins.str
     """The project's directory on the runner's machine, absolute and without `..`. Empty: no project."""
     workspace_digest: _builtins.str
@@ -240,25 +240,27 @@ class CreateSessionRequest(_message.Message):
     stores the bundle, so its expiry in the registry has no effect. Empty: templates are read from `cwd`.
     """
     message: _builtins.str
-    """The root's input, as text. Without input the root is its client's: RUNNING, and never placed."""
+    """The root's input, as text. A root without input belongs to its client: it is RUNNING and is never placed on a
+    runner.
+    """
     agent_type: _builtins.str
     """The root's role. Empty: `default`."""
     agent_name: _builtins.str
-    """The root's persona. Whatever a request names of these and the next three is checked as it is for a spawn."""
+    """The root's persona. The persona, the model, the reasoning effort and the provider are checked as for a spawn."""
     model: _builtins.str
     """The root's model, inherited by threads that do not name a model."""
     reasoning_effort: _builtins.str
-    """The root's reasoning effort, inherited likewise."""
+    """The root's reasoning effort, inherited by threads that do not name a reasoning effort."""
     provider: _builtins.str
-    """The root's provider, inherited likewise."""
+    """The root's provider, inherited by threads that do not name a provider."""
     sandbox: _common_pb2.Sandbox.ValueType
     """The loosest sandbox in the session. Default WORKSPACE_WRITE."""
     policy_inheritance: _session_pb2.PolicyInheritance.ValueType
-    """What a child may be granted. Default ATTENUATE."""
+    """The upper bound of a child's permissions. Default ATTENUATE."""
     slot_release: _session_pb2.SlotRelease.ValueType
     """The event that frees a slot. Default SETTLE."""
     mode: _common_pb2.Mode.ValueType
-    """What the session is for. Default IMPLEMENTATION."""
+    """The purpose of the session. Default IMPLEMENTATION."""
     orchestration: _session_pb2.Orchestration.ValueType
     """How the session's agents receive further turns. Default INTERACTIVE."""
     approve_orchestrators: _builtins.bool
@@ -268,8 +270,8 @@ class CreateSessionRequest(_message.Message):
     restart_policy: _thread_pb2.RestartPolicy.ValueType
     """The treatment of threads whose runner is lost. Default NEVER."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """The most that threads of graph templates may manage. It only narrows what their templates declare.
-    Default ALL.
+    """The upper bound of the edge management of graph templates. It can only narrow what the templates declare. Default
+    ALL.
     """
     role_template: _builtins.str
     """The root's graph template, instead of agent_type; case-sensitive. Not together with agent_type or auto_route."""
@@ -285,7 +287,7 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def tool_ceiling(self) -> Global___ToolCeiling:
-        """The tools that no thread of the session may exceed. Unset: every tool."""
+        """The upper bound of the tools of every thread in the session. Unset: all tools."""
 
     @_builtins.property
     def limits(self) -> _session_pb2.Limits:
@@ -293,7 +295,7 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def budget(self) -> _thread_pb2.Budget:
-        """What the session may spend. Unset: without bound."""
+        """The budget of the session. Unset: no limit."""
 
     @_builtins.property
     def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Webhook]:
@@ -305,27 +307,30 @@ class CreateSessionRequest(_message.Message):
 
     @_builtins.property
     def approve_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of tools of which every call by a thread needs an operator's approval; at most 64. They match as in a role.
-        A call of the supervisor's own tools is one, however it comes: a spawn by a thread waits as AWAITING_APPROVAL, an
-        edge as its approval_id says, and any other call until it is decided or its deadline comes (DEADLINE_EXCEEDED with
-        the approval_id; the same call again within the turn, with the same request_id, waits on). Denied, it is TOOL_DENIED.
+        """Patterns of tools; every call of such a tool by a thread needs an operator's approval. At most 64. They match as in
+        a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn then waits as
+        AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or its deadline
+        passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same request_id,
+        continues to wait. A denied call returns TOOL_DENIED.
         """
 
     @_builtins.property
     def runner_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Gives the session's threads only to runners that have all of these labels; at most 32, keys and values at most 128
-        bytes, each on one line. Empty: to any runner.
+        """Places the session's threads only on runners that have all of these labels; at most 32, keys and values at most 128
+        bytes, each on one line. Empty: on any runner.
         """
 
     @_builtins.property
     def retention(self) -> _duration_pb2.Duration:
-        """How long after its end the session is kept; then it is deleted with all its content. Unset: until DeleteSession."""
+        """How long the session is kept after it is closed. Then it is deleted with all its content. Unset: until
+        DeleteSession.
+        """
 
     @_builtins.property
     def orchestrators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Graph templates whose threads need no approval for their spawns and edges, as far as they may make them; at most 64
-        names of at most 128 bytes. A name is the template's exact name in any scope: a project that has a template
-        of that name has an orchestrator.
+        """Graph templates whose threads are orchestrators. Orchestrators need no approval for their permitted spawns and
+        edges. At most 64 names of at most 128 bytes. A name is the template's exact name in any scope, so a project's
+        template with that name is included.
         """
 
     @_builtins.property
@@ -391,11 +396,11 @@ class ToolCeiling(_message.Message):
     DENY_LIST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def allow_list(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns that are allowed. Empty: everything that deny_list does not name."""
+        """Allowed patterns. Empty: all tools that match no pattern of deny_list."""
 
     @_builtins.property
     def deny_list(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns that are denied; deny beats allow."""
+        """Denied patterns, which take precedence over allow_list."""
 
     def __init__(
         self,
@@ -428,7 +433,7 @@ class CreateSessionResponse(_message.Message):
 
     @_builtins.property
     def route(self) -> Global___AgentRoute:
-        """How the root's agent type was chosen. Set if the request has auto_route, except in the answer to a retry."""
+        """How the root's agent type was chosen. Set if the request has auto_route, except in the response to a retry."""
 
     def __init__(
         self,
@@ -455,14 +460,14 @@ class AgentRoute(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     agent_type: _builtins.str
-    """The agent type; `default` where none was selected."""
+    """The agent type; `default` if none was selected."""
     reason: _builtins.str
-    """Why, for people: `matched agent name 'x', keyword 'k'`, `selected explicitly ('x')`, `Multiple agents matched: a, b`,
-    `No confident keyword match.`
+    """The reason, for people: `matched agent name 'x', keyword 'k'`, `selected explicitly ('x')`, `Multiple agents
+    matched: a, b`, `No confident keyword match.`
     """
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentRouteScore]:
-        """Every agent type that scored, best first, then by name; at most 100. Empty unless scores decided."""
+        """Every agent type with a score, best first, then by name; at most 100. Empty if the choice did not depend on scores."""
 
     def __init__(
         self,
@@ -481,7 +486,7 @@ Global___AgentRoute: _TypeAlias = AgentRoute  # noqa: Y015
 
 @_typing.final
 class AgentRouteScore(_message.Message):
-    """How well one agent type fits a text."""
+    """The score of an agent type for a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -491,7 +496,7 @@ class AgentRouteScore(_message.Message):
     agent_type: _builtins.str
     """The agent type."""
     score: _builtins.int
-    """Points: 3 for all of the name's words, else 2 for the name as a substring; 1 for each keyword."""
+    """The score: 3 points if all words of the name occur, else 2 if the name is a substring; 1 for each keyword."""
     @_builtins.property
     def keywords(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The keywords that matched, as the template spells them."""
@@ -513,13 +518,13 @@ Global___AgentRouteScore: _TypeAlias = AgentRouteScore  # noqa: Y015
 
 @_typing.final
 class GetSessionRequest(_message.Message):
-    """Which session to read."""
+    """Selects the session to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     def __init__(
         self,
         *,
@@ -559,7 +564,7 @@ Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
-    """Which sessions to list."""
+    """Selects the sessions to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -588,11 +593,11 @@ class ListSessionsRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     INCLUDE_CLOSED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     include_closed: _builtins.bool
-    """Closed ones too."""
+    """Whether to include closed sessions."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Only sessions that have all of these labels."""
@@ -622,7 +627,7 @@ class ListSessionsResponse(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
         """The sessions, newest first; a page may have fewer entries than requested, or no entry, without being the last."""
@@ -643,7 +648,7 @@ Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
 
 @_typing.final
 class WatchSessionsRequest(_message.Message):
-    """Which sessions to follow."""
+    """Selects the sessions to follow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -670,7 +675,7 @@ class WatchSessionsRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     INCLUDE_CLOSED_FIELD_NUMBER: _builtins.int
     include_closed: _builtins.bool
-    """Closed ones too."""
+    """Whether to include closed sessions."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Only sessions that have all of these labels."""
@@ -691,7 +696,7 @@ Global___WatchSessionsRequest: _TypeAlias = WatchSessionsRequest  # noqa: Y015
 
 @_typing.final
 class WatchSessionsResponse(_message.Message):
-    """News about a session; of one session at most once a second, as it is by then."""
+    """A change of a session, sent at most once a second for each session, with its state at that time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -699,12 +704,12 @@ class WatchSessionsResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
     removed: _builtins.bool
-    """Whether it was deleted or no longer matches."""
+    """Whether the session was deleted or no longer matches."""
     synced: _builtins.bool
     """Whether every session that matched at the start has been sent."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """The session as it is now."""
+        """The current session."""
 
     def __init__(
         self,
@@ -723,7 +728,7 @@ Global___WatchSessionsResponse: _TypeAlias = WatchSessionsResponse  # noqa: Y015
 
 @_typing.final
 class UpdateSessionRequest(_message.Message):
-    """What to change. Fields that are absent stay as they are."""
+    """The changes of a session. Absent fields stay unchanged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -744,28 +749,30 @@ class UpdateSessionRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     mode: _common_pb2.Mode.ValueType
-    """The new mode. It binds prompts from the next turn on."""
+    """The new mode. It applies to prompts from the next turn on."""
     paused: _builtins.bool
     """Whether the session is paused. Running turns finish; waiting turns and spawns start when the pause ends."""
     orchestration: _session_pb2.Orchestration.ValueType
     """The new orchestration."""
     replace_webhooks: _builtins.bool
-    """Whether `webhooks` replaces the present ones."""
+    """Whether `webhooks` replaces the current ones."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Which edges threads of graph templates may manage at most from now on."""
+    """The new upper bound of the edge management of graph templates."""
     replace_orchestrators: _builtins.bool
-    """Whether `orchestrators` replaces the present ones."""
+    """Whether `orchestrators` replaces the current ones."""
     @_builtins.property
     def limits(self) -> _session_pb2.Limits:
-        """The new limits; its absent fields stay. Limits below what is in use bind what comes; nothing is closed for them."""
+        """The new limits; absent fields stay unchanged. Limits below the current usage apply to new threads only; nothing is
+        closed.
+        """
 
     @_builtins.property
     def budget(self) -> _thread_pb2.Budget:
-        """The new budget of the whole session, which is the root's; an empty one is without bound."""
+        """The new budget of the whole session, which is the budget of the root. An empty message removes the limit."""
 
     @_builtins.property
     def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Webhook]:
-        """The new receivers of notifications, at most 8, each URL once. A receiver that stays keeps its position."""
+        """The new receivers of notifications, at most 8, each URL once. A receiver whose URL is unchanged keeps its position."""
 
     @_builtins.property
     def orchestrators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -836,7 +843,7 @@ Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
 
 @_typing.final
 class CloseSessionRequest(_message.Message):
-    """Which session to close."""
+    """Selects the session to close."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -850,12 +857,12 @@ class CloseSessionRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     wait: _builtins.bool
-    """Whether to answer only when everything is down."""
+    """Whether to respond only after all threads are closed."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How running turns end. Unset: each thread's own."""
+    """How running turns are stopped. Unset: each thread's own policy."""
     @_builtins.property
     def deadline(self) -> _duration_pb2.Duration:
-        """When the cascade is forced to its end. Default and most 30 s."""
+        """Time limit of the cascade, after which it is forced. Default and maximum: 30 s."""
 
     def __init__(
         self,
@@ -900,7 +907,7 @@ Global___CloseSessionResponse: _TypeAlias = CloseSessionResponse  # noqa: Y015
 
 @_typing.final
 class DeleteSessionRequest(_message.Message):
-    """Which session to remove. It must be closed."""
+    """Selects the session to delete. It must be closed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -981,36 +988,37 @@ class SpawnAgentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     parent_thread_id: _builtins.str
     """The parent. Empty: the caller's own thread; for operators the root."""
     message: _builtins.str
     """The input as text. Exactly one of message and items must be set."""
     agent_type: _builtins.str
-    """The role. Empty, with no role_template: `default`, which inherits everything."""
+    """The role. If it and role_template are empty: `default`, which inherits everything."""
     role_template: _builtins.str
-    """The graph template, instead of agent_type; case-sensitive. It is a namespace of its own: a spawn_list names agent
-    types, so that a caller that has one may spawn no graph template. The thread's agent_type is the template's name.
+    """The graph template, instead of agent_type; case-sensitive. Graph templates have their own namespace. A spawn_list
+    contains agent types only, so a caller with a spawn_list cannot spawn graph templates. The thread's agent_type is
+    the template's name.
     """
     agent_name: _builtins.str
     """The persona of the role."""
     model: _builtins.str
-    """Overrides the model of persona and role."""
+    """Overrides the model of the persona and the role."""
     reasoning_effort: _builtins.str
-    """Overrides the effort of persona and role."""
+    """Overrides the reasoning effort of the persona and the role."""
     expected_digest: _builtins.str
-    """Refuses (DIGEST_MISMATCH) unless the template's SHA-256 is this one."""
+    """Rejects the call (DIGEST_MISMATCH) unless the template has this SHA-256."""
     thread_note: _builtins.str
     """A note for people; blank: none. Absent: `agent_type=T; agent_name=P; agent_description=D`."""
     label: _builtins.str
     """A short label; at most 128 bytes, on one line."""
     alias: _builtins.str
-    """A name that is unique in the session, case-insensitive: at most 64 of the letters A to Z and a to z, digits, `.`, `_`
-    and `-`. `root`, `parent`, `self` and everything in the form of a UUID are rejected with INVALID_ARGUMENT. A thread
-    whose spawn is denied gives its alias back.
+    """A name that is unique in the session, case-insensitive: at most 64 letters A to Z and a to z, digits, `.`, `_` and
+    `-`. `root`, `parent`, `self` and every text in the form of a UUID are rejected with INVALID_ARGUMENT. The alias
+    becomes free if the spawn is denied.
     """
     working_directory: _builtins.str
-    """Where the agent works, absolute and without `..`. Empty: the parent's."""
+    """The agent's directory, absolute and without `..`. Empty: the parent's."""
     objective: _builtins.str
     """The objective, for the task block."""
     definition_of_done: _builtins.str
@@ -1020,26 +1028,29 @@ class SpawnAgentRequest(_message.Message):
     provider: _builtins.str
     """Overrides the provider."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Narrows what the template declares. What a thread spawns never gets more than the graph threads above it have."""
+    """Narrows the edge management that the template declares. Descendants never get more than the graph threads above
+    them have.
+    """
     custom_system_prompt: _builtins.str
-    """Takes the place of the role block. Operators only."""
+    """Replaces the role block. Operators only."""
     on_limit: _thread_pb2.OnLimit.ValueType
-    """What to do when no slot is free. Default REFUSE."""
+    """The action if no slot is free. Default REFUSE."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How the thread is stopped. Default TERMINATE."""
+    """How the thread's running turn is stopped when the thread is closed. Default TERMINATE."""
     wake_policy: _thread_pb2.WakePolicy.ValueType
-    """Whether mail wakes it. Default NONE."""
+    """Whether new mail starts a turn. Default NONE."""
     return_token: _builtins.bool
-    """Whether to answer the thread's token; to an operator or the parent only."""
+    """Whether to return the thread's token; to an operator or the parent only."""
     auto_route: _builtins.bool
-    """Routes the message's text (at most its first 64 KiB) to one of the agent types that the caller may spawn, by names and
-    keywords. agent_type, if given, selects by name or keyword. A tie or no match selects `default`; SpawnAgentResponse
-    says why. Not together with role_template.
+    """Routes the message's text (at most its first 64 KiB) to one of the agent types that the caller may spawn, by names
+    and keywords. agent_type, if set, selects by name or keyword. A tie or no match selects `default`;
+    SpawnAgentResponse has the reason. Not together with role_template.
     """
     result_schema: _builtins.str
-    """The JSON Schema (draft 2020-12) that the thread's result must match. At most 64 KiB, with references within the schema
-    only, and without recursion. A turn that completes without a valid result is followed by a repair turn that lists
-    the errors; without one left, the thread is ERRORED with RESULT_INVALID. Empty: no result is requested.
+    """The JSON Schema (draft 2020-12) that the thread's result must match. At most 64 KiB, with references within the
+    schema only, and without recursion. A turn that completes without a valid result is followed by a repair turn that
+    lists the errors. If no repair turn is left, the thread is ERRORED with RESULT_INVALID. Empty: no result is
+    requested.
     """
     result_repairs: _builtins.int
     """The number of repair turns, at most 3. Default 1. Only together with result_schema."""
@@ -1050,19 +1061,19 @@ class SpawnAgentRequest(_message.Message):
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Narrows the graph template's capabilities to these; at most 64 of at most 128 bytes. Empty: all. A capability that
-        the template does not declare is INVALID_ARGUMENT. Some have an effect here: `edge_management_all` and `spawn_nodes`
-        allow EDGE_MANAGEMENT_ALL, `edge_management_self` allows EDGE_MANAGEMENT_SELF; the default is EDGE_MANAGEMENT_NONE.
-        Only `edit_code` or `write_docs` allow apply_patch, write_file and delete_file, only `run_commands` allows
-        exec_command and write_stdin. The prompt defines the meaning of the others.
+        the template does not declare is INVALID_ARGUMENT. The supervisor enforces these: `edge_management_all` and
+        `spawn_nodes` allow EDGE_MANAGEMENT_ALL, `edge_management_self` allows EDGE_MANAGEMENT_SELF; the default is
+        EDGE_MANAGEMENT_NONE. Only `edit_code` or `write_docs` allow apply_patch, write_file and delete_file, only
+        `run_commands` allows exec_command and write_stdin. The prompt defines the meaning of the others.
         """
 
     @_builtins.property
     def permissions(self) -> Global___ToolCeiling:
-        """Narrows the thread's tools, and with them those of every thread below it: no grant_list gives back what this takes."""
+        """Narrows the tools of the thread and of all its descendants: no grant_list can restore a removed tool."""
 
     @_builtins.property
     def budget(self) -> _thread_pb2.Budget:
-        """What the thread and its descendants may spend, carved from the parent's."""
+        """The budget of the thread and its descendants, reserved from the parent's budget."""
 
     def __init__(
         self,
@@ -1135,9 +1146,10 @@ class SpawnAgentResponse(_message.Message):
     """The thread's token, if requested."""
     @_builtins.property
     def thread(self) -> _thread_pb2.Thread:
-        """The thread. AWAITING_APPROVAL where the caller is of a graph template and no orchestrator, or a thread of a session
-        whose approve_tools names spawn_agent or spawn_node: it starts, or queues, once an operator grants that with
-        ResolveApproval. Until then its token opens nothing and it can have no children; input waits.
+        """The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator, or if the
+        session's approve_tools match spawn_agent or spawn_node for the calling thread. It starts, or is queued, after an
+        operator grants the approval with ResolveApproval. Until then its token is not accepted, it can have no children,
+        and its input waits.
         """
 
     @_builtins.property
@@ -1146,7 +1158,7 @@ class SpawnAgentResponse(_message.Message):
 
     @_builtins.property
     def route(self) -> Global___AgentRoute:
-        """How the agent type was chosen. Set if the request has auto_route, except in the answer to a retry."""
+        """How the agent type was chosen. Set if the request has auto_route, except in the response to a retry."""
 
     def __init__(
         self,
@@ -1185,7 +1197,7 @@ class SendInputRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     message: _builtins.str
@@ -1193,7 +1205,7 @@ class SendInputRequest(_message.Message):
     interrupt: _builtins.bool
     """Whether to stop a running turn first."""
     on_limit: _thread_pb2.OnLimit.ValueType
-    """What to do when no slot is free. Default REFUSE."""
+    """The action if no slot is free. Default REFUSE."""
     override: _builtins.str
     """An additional instruction for the turn. Operators only."""
     steer: _builtins.bool
@@ -1202,7 +1214,9 @@ class SendInputRequest(_message.Message):
     together with interrupt.
     """
     result_schema: _builtins.str
-    """The schema of the result, as in SpawnAgentRequest. It replaces the one of an earlier input. Not together with steer."""
+    """The schema of the result, as in SpawnAgentRequest. It replaces the schema of an earlier input. Not together with
+    steer.
+    """
     result_repairs: _builtins.int
     """The number of repair turns, at most 3. Default 1. Only together with result_schema."""
     @_builtins.property
@@ -1273,7 +1287,7 @@ Global___SendInputResponse: _TypeAlias = SendInputResponse  # noqa: Y015
 
 @_typing.final
 class InterruptAgentRequest(_message.Message):
-    """What to stop."""
+    """Selects the turns to stop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1286,15 +1300,15 @@ class InterruptAgentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     turn: _builtins.int
-    """Only if this turn is running, so that a retry cannot hit the next one."""
+    """Stops only this turn, so that a retry cannot stop the next turn."""
     only_this: _builtins.bool
-    """Whether the descendants continue."""
+    """Whether the descendants' turns continue."""
     reason: _builtins.str
-    """Why; at most 256 bytes."""
+    """The reason; at most 256 bytes."""
     def __init__(
         self,
         *,
@@ -1329,8 +1343,8 @@ class InterruptAgentResponse(_message.Message):
 
     @_builtins.property
     def interrupted_thread_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The threads whose turns this call stopped or asked to stop, parents before children. One whose turn was to stop
-        already is not among them. A retry gets those of the first call.
+        """The threads whose turns this call stopped or asked to stop, parents before children. Threads whose turns were
+        already being stopped are not included. A retry returns the threads of the first call.
         """
 
     def __init__(
@@ -1349,7 +1363,7 @@ Global___InterruptAgentResponse: _TypeAlias = InterruptAgentResponse  # noqa: Y0
 
 @_typing.final
 class WaitAgentsRequest(_message.Message):
-    """What to wait for."""
+    """Selects the threads to wait for."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1358,7 +1372,7 @@ class WaitAgentsRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     mode: Global___WaitMode.ValueType
     """Whether to wait for one of the threads or for all of them."""
     @_builtins.property
@@ -1367,7 +1381,7 @@ class WaitAgentsRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long at most. Default 5 minutes, at most 30; never past the call's deadline."""
+        """Maximum waiting time. Default 5 minutes, at most 30 minutes; never past the call's deadline."""
 
     def __init__(
         self,
@@ -1395,16 +1409,16 @@ class WaitAgentsResponse(_message.Message):
     NOT_FOUND_IDS_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     timed_out: _builtins.bool
-    """Whether the time passed before the threads were settled for which the call waits."""
+    """Whether the timeout passed before the required threads were settled."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ThreadStatus]:
-        """The threads that are settled: all that were when the call came, else the first ones to be. With WAIT_MODE_ALL: all
-        threads, or those that are settled when the time has passed.
+        """The settled threads. With WAIT_MODE_ANY: all threads that are settled at the time of the call, otherwise the first
+        threads that settle. With WAIT_MODE_ALL: all threads, or those that are settled at the timeout.
         """
 
     @_builtins.property
     def not_found_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids that name no thread of the caller's."""
+        """Ids that name no thread that is visible to the caller."""
 
     def __init__(
         self,
@@ -1434,14 +1448,14 @@ class ThreadStatus(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     question: _builtins.str
-    """The question that its agent asked and that no input has answered; empty: none."""
+    """The question of its agent that no input has answered yet. Empty: none."""
     @_builtins.property
     def status(self) -> _thread_pb2.Status:
         """Its status."""
 
     @_builtins.property
     def result(self) -> _thread_pb2.ThreadResult:
-        """The result that it reported last; unset: none."""
+        """The last reported result. Unset: none."""
 
     def __init__(
         self,
@@ -1461,7 +1475,7 @@ Global___ThreadStatus: _TypeAlias = ThreadStatus  # noqa: Y015
 
 @_typing.final
 class CloseAgentRequest(_message.Message):
-    """What to close."""
+    """Selects the thread to close."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1475,18 +1489,18 @@ class CloseAgentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     wait: _builtins.bool
-    """Whether to answer only when the subtree is down."""
+    """Whether to respond only after the subtree is closed."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
-    """How running turns end. Unset: each thread's own."""
+    """How running turns are stopped. Unset: each thread's own policy."""
     reason: _builtins.str
-    """Why; at most 256 bytes."""
+    """The reason; at most 256 bytes."""
     @_builtins.property
     def deadline(self) -> _duration_pb2.Duration:
-        """When the cascade is forced to its end. Default and most 30 s."""
+        """Time limit of the cascade, after which it is forced. Default and maximum: 30 s."""
 
     def __init__(
         self,
@@ -1539,7 +1553,7 @@ Global___CloseAgentResponse: _TypeAlias = CloseAgentResponse  # noqa: Y015
 
 @_typing.final
 class ResumeAgentRequest(_message.Message):
-    """What to open again."""
+    """Selects the thread to resume."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1550,13 +1564,13 @@ class ResumeAgentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     on_limit: _thread_pb2.OnLimit.ValueType
-    """What to do when too many threads are open, or no slot is free for a thread that needs a slot at once. Default REFUSE.
-    ON_LIMIT_QUEUE refuses too: a thread comes back settled, without a turn that could wait. SendInput, which gives it
-    one, can queue it.
+    """The action if too many threads are open, or if no slot is free for a thread that needs a slot at once. Default
+    REFUSE. ON_LIMIT_QUEUE rejects the call as well, because a resumed thread is settled and has no turn that could
+    wait. SendInput gives it a turn and can queue it.
     """
     def __init__(
         self,
@@ -1615,7 +1629,7 @@ class ReportResultRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own."""
     document_json: _builtins.str
@@ -1673,7 +1687,7 @@ class AskParentRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own."""
     question: _builtins.str
@@ -1803,20 +1817,20 @@ class CreateGroupRequest(_message.Message):
     name: _builtins.str
     """A name that is unique in the session; at most 128 bytes, on one line. Empty: none."""
     max_concurrency: _builtins.int
-    """How many items run at a time, at most 1,000. Default 8."""
+    """Maximum number of items that run at the same time, at most 1,000. Default 8."""
     join: _group_pb2.GroupJoin.ValueType
-    """Which items must succeed. Default all."""
+    """The items that must succeed. Default all."""
     quorum: _builtins.int
-    """How many items must succeed. Only with GROUP_JOIN_QUORUM."""
+    """The number of items that must succeed. Only with GROUP_JOIN_QUORUM."""
     on_failure: _group_pb2.GroupFailurePolicy.ValueType
     """The treatment of the other items after too many failures. Default CONTINUE."""
     tolerated_failures: _builtins.int
-    """How many items may fail without making the group fail. Default 0."""
+    """Maximum number of failed items of a successful group. Default 0."""
     retries: _builtins.int
-    """How often a failed item is tried again, at most 10. Default 0."""
+    """Maximum number of retries of a failed item, at most 10. Default 0."""
     approval_above: _builtins.int
-    """An operator must approve a group with more items than this. Default: none for operators, 50 for threads; threads may
-    only lower it, and the items of all open groups of threads count.
+    """A group with more items than this needs an operator's approval. Default: no limit for operators, 50 for threads.
+    Threads can only lower it, and the items of all open groups of threads are counted together.
     """
     dry_run: _builtins.bool
     """Whether to validate the request and to resolve the role without creating the group."""
@@ -1880,12 +1894,12 @@ class CreateGroupResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def group(self) -> _group_pb2.Group:
-        """The group. With dry_run: as it would be, without an id."""
+        """The group. With dry_run: the group that would be created, without an id."""
 
     @_builtins.property
     def highest_usage(self) -> _thread_pb2.Budget:
-        """What the group can spend at most: the budget of the items, with their retries, and of the group. A resource without a
-        bound is unlimited.
+        """The highest possible usage of the group: the sum of the items' budgets, with their retries, limited by the group's
+        budget. A resource without a bound is unlimited.
         """
 
     @_builtins.property
@@ -1909,7 +1923,7 @@ Global___CreateGroupResponse: _TypeAlias = CreateGroupResponse  # noqa: Y015
 
 @_typing.final
 class GetGroupRequest(_message.Message):
-    """Names a group."""
+    """Selects the group to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1918,14 +1932,14 @@ class GetGroupRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     group_id: _builtins.str
-    """The group. Give this or the name."""
+    """The group. Set this or `name`."""
     name: _builtins.str
     """The group's name."""
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Waits this long at most until the group has ended; at most 30 minutes, never past the call's deadline. Unset: answers
+        """Maximum time to wait until the group has ended; at most 30 minutes, never past the call's deadline. Unset: responds
         at once.
         """
 
@@ -1971,7 +1985,7 @@ Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
 
 @_typing.final
 class ListGroupItemsRequest(_message.Message):
-    """Which items to list."""
+    """Selects the items to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1981,13 +1995,13 @@ class ListGroupItemsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     group_id: _builtins.str
     """The group."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """Empty: the first page."""
+    """`next_page_token` of the previous page. Empty: the first page."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_group_pb2.GroupItemState.ValueType]:
         """Only items with these states. Empty: all."""
@@ -2018,7 +2032,7 @@ class ListGroupItemsResponse(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty: the last page."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_group_pb2.GroupItemStatus]:
         """The items."""
@@ -2052,15 +2066,15 @@ class UpdateGroupRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     group_id: _builtins.str
     """The group."""
     max_concurrency: _builtins.int
-    """How many items run at a time, at most 1,000. Absent: unchanged."""
+    """Maximum number of items that run at the same time, at most 1,000. Absent: unchanged."""
     tolerated_failures: _builtins.int
-    """How many items may fail without making the group fail. Absent: unchanged."""
+    """Number of failed items that the group tolerates. Absent: unchanged."""
     paused: _builtins.bool
-    """Whether no further item starts. Absent: unchanged."""
+    """Whether the group is paused: no further item starts. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -2126,7 +2140,7 @@ class RetryGroupRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     group_id: _builtins.str
     """The group."""
     def __init__(
@@ -2181,11 +2195,11 @@ class CancelGroupRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread."""
+    """The session. Empty: the session of the caller's thread."""
     group_id: _builtins.str
     """The group."""
     reason: _builtins.str
-    """Why; at most 256 bytes."""
+    """The reason; at most 256 bytes."""
     def __init__(
         self,
         *,
@@ -2239,7 +2253,7 @@ class SetThreadNoteRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     thread_note: _builtins.str
@@ -2297,13 +2311,13 @@ class UpdateThreadBudgetRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread."""
     @_builtins.property
     def budget(self) -> _thread_pb2.Budget:
-        """What the thread and its descendants may spend. Required; an empty one is without bound of its own. One below what is
-        spent stops the subtree at once.
+        """The new budget of the thread and its descendants. Required. An empty message removes the thread's own budget. A
+        budget below the current usage stops the subtree at once.
         """
 
     def __init__(
@@ -2348,16 +2362,16 @@ Global___UpdateThreadBudgetResponse: _TypeAlias = UpdateThreadBudgetResponse  # 
 
 @_typing.final
 class GetThreadRequest(_message.Message):
-    """Which thread to read."""
+    """Selects the thread to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
-    """The thread. Empty: the caller's own; operators name one."""
+    """The thread. Empty: the caller's own thread. Operators must set it."""
     def __init__(
         self,
         *,
@@ -2404,7 +2418,7 @@ Global___GetThreadResponse: _TypeAlias = GetThreadResponse  # noqa: Y015
 
 @_typing.final
 class ListActiveAgentsRequest(_message.Message):
-    """Which threads to list."""
+    """Selects the threads to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2418,24 +2432,24 @@ class ListActiveAgentsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
-    """Where to look from. Empty: the caller's own thread; for operators the root."""
+    """The thread that `scope` is relative to. Empty: the caller's own thread; for operators the root."""
     scope: Global___ListScope.ValueType
-    """Which threads around it. Default ALL."""
+    """The threads to list. Default ALL."""
     include_tree: _builtins.bool
     """Whether to fill child_thread_ids."""
     include_closed: _builtins.bool
-    """Closed ones too."""
+    """Whether to include closed threads."""
     include_self: _builtins.bool
-    """The thread itself too."""
+    """Whether to include the thread itself."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_thread_pb2.StatusKind.ValueType]:
-        """Only these statuses. Empty: all."""
+        """Only threads with these statuses. Empty: all."""
 
     def __init__(
         self,
@@ -2467,7 +2481,7 @@ class ListActiveAgentsResponse(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.Thread]:
         """The threads in spawn order, parents before children."""
@@ -2500,27 +2514,27 @@ class AuthorizeToolRequest(_message.Message):
     RESOLVED_PATHS_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
-    """The thread that wants to call. Empty: the caller's own."""
+    """The thread that wants to call the tool. Empty: the caller's own."""
     tool: _builtins.str
-    """The canonical name of the tool, or the program's own."""
+    """The canonical name of the tool, or the program's own name for it."""
     arguments_json: _builtins.str
-    """The arguments as JSON, at most 64 KiB. Empty: none. Everything else that is not valid JSON is INVALID_ARGUMENT."""
+    """The arguments as JSON, at most 64 KiB. Empty: none. Invalid JSON is INVALID_ARGUMENT."""
     runner_kind: _builtins.str
-    """Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none. Ignored where
-    a thread asks.
+    """The kind of runner that executes the call. Its table of native tool names applies. Empty: none. Ignored if the
+    caller is a thread.
     """
     @_builtins.property
     def resolved_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The paths that the call would write, absolute and with links resolved by the program that sees the disk; at most 64.
-        Empty: unknown, which counts as any path.
+        """The paths that the call would write, absolute and with links resolved by a program that can see the disk; at most
+        64. Empty: unknown, which counts as any path.
         """
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """How long to wait for an operator, if the call needs one; never past the call's deadline. From the session's `approval_timeout` on: until the
-        approval has ended. Absent: not at all.
+        """Maximum time to wait for an operator if the call needs an approval; never past the call's deadline. A value of at
+        least the session's `approval_timeout` waits until the approval has ended. Absent: does not wait.
         """
 
     def __init__(
@@ -2554,10 +2568,10 @@ class AuthorizeToolResponse(_message.Message):
     allowed: _builtins.bool
     """Whether the tool may run."""
     reason: _builtins.str
-    """Why not, for the agent."""
+    """Why the call is denied, for the agent."""
     approval_id: _builtins.str
-    """The approval that it waits for, or that decided it; empty: none. Asking again for the same call within the same turn
-    answers by the same approval.
+    """The approval that the call waits for, or that decided it. Empty: none. A repeated request for the same call within
+    the same turn uses the same approval.
     """
     def __init__(
         self,
@@ -2576,14 +2590,14 @@ Global___AuthorizeToolResponse: _TypeAlias = AuthorizeToolResponse  # noqa: Y015
 
 @_typing.final
 class DescribeToolsRequest(_message.Message):
-    """Whose tools to describe."""
+    """Selects the thread whose tools to describe."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own."""
     def __init__(
@@ -2656,7 +2670,7 @@ Global___ToolDescription: _TypeAlias = ToolDescription  # noqa: Y015
 
 @_typing.final
 class ListSpawnableAgentsRequest(_message.Message):
-    """Whose catalogue to list."""
+    """Selects the thread whose catalogue to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2667,17 +2681,17 @@ class ListSpawnableAgentsRequest(_message.Message):
     AGENT_TYPE_FIELD_NUMBER: _builtins.int
     EXPANDED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread that would spawn. Empty: the caller's own; for operators the root."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     agent_type: _builtins.str
-    """Lists this agent type only, at most 128 bytes; trimmed and lower-cased, kebab and snake spellings are the same
-    unless both exist. Absent: all. Given and blank or no name: INVALID_ARGUMENT (INVALID_AGENT_TYPE); without a
-    template: NOT_FOUND (TEMPLATE_NOT_FOUND); a type that the thread may not spawn is not listed.
+    """Lists only this agent type, at most 128 bytes. It is trimmed and lower-cased; kebab and snake spellings are equal
+    unless both exist. Absent: all. A blank text and an invalid name are INVALID_ARGUMENT (INVALID_AGENT_TYPE), and a
+    name without a template is NOT_FOUND (TEMPLATE_NOT_FOUND). A type that the thread may not spawn is not listed.
     """
     expanded: _builtins.bool
     """Whether to fill the fields marked expanded. Default false."""
@@ -2710,7 +2724,7 @@ class ListSpawnableAgentsResponse(_message.Message):
     AGENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpawnableAgent]:
         """The roles, by name."""
@@ -2746,24 +2760,24 @@ class SpawnableAgent(_message.Message):
     agent_type: _builtins.str
     """Its name."""
     description: _builtins.str
-    """The edge's kind."""
+    """Its description in one line."""
     model: _builtins.str
     """Expanded. The model. Absent: inherited."""
     reasoning_effort: _builtins.str
     """Expanded. One of none, minimal, low, medium, high, xhigh. Absent: inherited."""
     default_prompt: _builtins.str
-    """Expanded. The text that is used where no persona is selected, trimmed."""
+    """Expanded. The prompt without a persona, trimmed."""
     @_builtins.property
     def agent_names(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpawnablePersona]:
         """Its personas, by name."""
 
     @_builtins.property
     def allow_list(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tool patterns that are allowed, sorted. Empty: everything that deny_list does not name."""
+        """Allowed tool patterns, sorted. Empty: all tools that match no pattern of deny_list."""
 
     @_builtins.property
     def deny_list(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tool patterns that are denied, sorted; deny beats allow. `["*"]`: nothing is allowed."""
+        """Denied tool patterns, sorted, which take precedence over allow_list. `["*"]`: all tools are denied."""
 
     def __init__(
         self,
@@ -2810,13 +2824,13 @@ class SpawnablePersona(_message.Message):
     name: _builtins.str
     """Its name."""
     description: _builtins.str
-    """The edge's kind."""
+    """Its description in one line."""
     model: _builtins.str
     """Expanded. The model. Absent: the role's."""
     reasoning_effort: _builtins.str
     """Expanded. The reasoning effort. Absent: the role's."""
     prompt: _builtins.str
-    """Expanded. The text that takes the place of the default prompt, trimmed."""
+    """Expanded. The prompt that replaces the default prompt, trimmed."""
     def __init__(
         self,
         *,
@@ -2863,13 +2877,13 @@ class CreateEdgeRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     from_thread_id: _builtins.str
     """The sender, by id or, if no thread of the session has that id, by alias."""
     to_thread_id: _builtins.str
-    """The receiver, likewise."""
+    """The receiver, by id or, if no thread of the session has that id, by alias."""
     one_way: _builtins.bool
-    """Whether it carries one way only."""
+    """Whether handoffs can be sent in one direction only."""
     kind: _event_pb2.EdgeKind.ValueType
     """The edge's kind. Default HANDOFF."""
     label: _builtins.str
@@ -2907,7 +2921,7 @@ class CreateEdgeResponse(_message.Message):
     """
     @_builtins.property
     def edge(self) -> _event_pb2.Edge:
-        """The edge; unset as long as an operator has not approved it."""
+        """The edge. Unset while it waits for an operator's approval."""
 
     def __init__(
         self,
@@ -2925,7 +2939,7 @@ Global___CreateEdgeResponse: _TypeAlias = CreateEdgeResponse  # noqa: Y015
 
 @_typing.final
 class DeleteEdgeRequest(_message.Message):
-    """The edge to delete. That between a parent and its child goes with the child and cannot be deleted."""
+    """Selects the edge to delete. The edge between a parent and its child ends with the child and cannot be deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2935,7 +2949,7 @@ class DeleteEdgeRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     edge_id: _builtins.str
     """The edge."""
     def __init__(
@@ -2972,7 +2986,7 @@ Global___DeleteEdgeResponse: _TypeAlias = DeleteEdgeResponse  # noqa: Y015
 
 @_typing.final
 class ListEdgesRequest(_message.Message):
-    """Which edges to list."""
+    """Selects the edges to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2981,13 +2995,13 @@ class ListEdgesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
-    """Only edges that end in this thread. Empty: all that the caller may see."""
+    """Only edges from or to this thread. Empty: all edges that the caller may see."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     def __init__(
         self,
         *,
@@ -3013,7 +3027,7 @@ class ListEdgesResponse(_message.Message):
     EDGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def edges(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Edge]:
         """The edges between open threads, oldest first: in the order of their ids."""
@@ -3055,7 +3069,7 @@ class SendHandoffRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     from_thread_id: _builtins.str
     """The sender. Empty: the caller's own thread; an operator must name it."""
     to_thread_id: _builtins.str
@@ -3065,11 +3079,11 @@ class SendHandoffRequest(_message.Message):
     structured_json: _builtins.str
     """A JSON value; at most 1 MiB. Empty: none."""
     ok: _builtins.bool
-    """Whether the sender's work went well; absent: it does not say."""
+    """Whether the sender's work succeeded. Absent: not stated."""
     ok_reason: _builtins.str
-    """Why; at most 256 bytes, and only with `ok`."""
+    """The reason; at most 256 bytes, and only with `ok`."""
     expectation: _event_pb2.ResponseExpectation.ValueType
-    """Whether an answer is expected. Default NONE."""
+    """Whether a response is expected. Default NONE."""
     reply_to_thread_id: _builtins.str
     """The thread that receives the response, by id or alias. For a calling thread it must be a descendant or share an edge
     with the sender. Empty: the sender.
@@ -3134,7 +3148,7 @@ Global___SendHandoffResponse: _TypeAlias = SendHandoffResponse  # noqa: Y015
 
 @_typing.final
 class ListMailboxRequest(_message.Message):
-    """Whose mail to list."""
+    """Selects the mail to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3144,7 +3158,7 @@ class ListMailboxRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     include_acknowledged: _builtins.bool
@@ -3152,11 +3166,11 @@ class ListMailboxRequest(_message.Message):
     Compacted mail is listed only while it is unacknowledged.
     """
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error. With include_acknowledged a page may
-    have fewer, even none, and be followed by another.
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected. With
+    include_acknowledged, a page can have fewer entries, or none, without being the last.
     """
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     def __init__(
         self,
         *,
@@ -3189,7 +3203,7 @@ class Mail(_message.Message):
     sequence: _builtins.int
     """The sequence of the event that it comes from; also its id."""
     acknowledged: _builtins.bool
-    """Whether it is no longer waiting: it was acknowledged, or a child's later settling took its place."""
+    """Whether the mail is no longer pending: it was acknowledged, or a later result of the same child replaced it."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it was sent."""
@@ -3235,7 +3249,7 @@ class ListMailboxResponse(_message.Message):
     MAIL_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def mail(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mail]:
         """The mail, oldest first."""
@@ -3256,7 +3270,7 @@ Global___ListMailboxResponse: _TypeAlias = ListMailboxResponse  # noqa: Y015
 
 @_typing.final
 class AcknowledgeMailboxRequest(_message.Message):
-    """Which mail to acknowledge."""
+    """Selects the mail to acknowledge."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3267,11 +3281,11 @@ class AcknowledgeMailboxRequest(_message.Message):
     request_id: _builtins.str
     """Makes a retry safe; at most 128 bytes. Empty: the call is not idempotent."""
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     up_to_sequence: _builtins.int
-    """Every mail up to this sequence. One after the thread's newest mail is INVALID_ARGUMENT."""
+    """Acknowledges all mail up to this sequence. A sequence after the thread's newest mail is INVALID_ARGUMENT."""
     def __init__(
         self,
         *,
@@ -3296,7 +3310,7 @@ class AcknowledgeMailboxResponse(_message.Message):
 
     REMAINING_FIELD_NUMBER: _builtins.int
     remaining: _builtins.int
-    """How much mail is not acknowledged yet."""
+    """The number of mails that are not acknowledged yet."""
     def __init__(
         self,
         *,
@@ -3312,7 +3326,7 @@ Global___AcknowledgeMailboxResponse: _TypeAlias = AcknowledgeMailboxResponse  # 
 
 @_typing.final
 class Approval(_message.Message):
-    """Something that waits, or waited, for an operator."""
+    """An action that needs the approval of an operator, and the decision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3344,11 +3358,11 @@ class Approval(_message.Message):
     whole call.
     """
     decision: _event_pb2.ApprovalDecision.ValueType
-    """How it was decided; unspecified: it still waits."""
+    """The decision. Unspecified: it is still pending."""
     decided_by: _builtins.str
-    """By whom."""
+    """The principal that decided."""
     reason: _builtins.str
-    """Why it was decided so."""
+    """The reason for the decision."""
     call_sha256: _builtins.str
     """SHA-256 of the tool call that it covers: the tool, the unredacted arguments and the resolved paths, 64 lower-case
     hexadecimal digits. A call with another digest needs another approval. Empty for other kinds.
@@ -3359,7 +3373,7 @@ class Approval(_message.Message):
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is denied by itself. Absent: never."""
+        """When it expires and the action is denied. Absent: never."""
 
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
@@ -3370,7 +3384,7 @@ class Approval(_message.Message):
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApprovalThread]:
-        """The thread that it is about, then its ancestors up to the root."""
+        """The thread that the approval is about, then its ancestors up to the root."""
 
     def __init__(
         self,
@@ -3429,7 +3443,9 @@ Global___ApprovalThread: _TypeAlias = ApprovalThread  # noqa: Y015
 
 @_typing.final
 class ListApprovalsRequest(_message.Message):
-    """Which approvals to list: for operators those of the session, for threads those about themselves and below."""
+    """Selects the approvals to list. Operators see all approvals of the session. Threads see the approvals of themselves
+    and their descendants.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3438,13 +3454,13 @@ class ListApprovalsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     include_resolved: _builtins.bool
-    """Decided ones too: the latest 1,000 of the session."""
+    """Whether to include decided approvals: the latest 1,000 of the session."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     def __init__(
         self,
         *,
@@ -3470,7 +3486,7 @@ class ListApprovalsResponse(_message.Message):
     APPROVALS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Approval]:
         """The approvals, oldest first."""
@@ -3491,8 +3507,8 @@ Global___ListApprovalsResponse: _TypeAlias = ListApprovalsResponse  # noqa: Y015
 
 @_typing.final
 class ResolveApprovalRequest(_message.Message):
-    """A decision. It is final: another one is FAILED_PRECONDITION. A denial drops that one call and nothing else; a thread
-    whose spawn is denied is SHUTDOWN for good.
+    """A decision. Decisions are final: a second one is FAILED_PRECONDITION. A denial rejects that call only. A thread whose
+    spawn is denied becomes SHUTDOWN and cannot be resumed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3509,9 +3525,9 @@ class ResolveApprovalRequest(_message.Message):
     approval_id: _builtins.str
     """The approval."""
     grant: _builtins.bool
-    """Yes or no."""
+    """Whether the action is approved."""
     reason: _builtins.str
-    """Why; at most 256 bytes."""
+    """The reason; at most 256 bytes."""
     def __init__(
         self,
         *,
@@ -3555,7 +3571,7 @@ Global___ResolveApprovalResponse: _TypeAlias = ResolveApprovalResponse  # noqa: 
 
 @_typing.final
 class WatchThreadsRequest(_message.Message):
-    """What to follow, and from where."""
+    """Selects the events to follow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3567,20 +3583,24 @@ class WatchThreadsRequest(_message.Message):
     OUTPUT_FIELD_NUMBER: _builtins.int
     LOG_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session to follow. Empty: that of thread_id; with neither, the caller's own subtree."""
+    """The session to follow. Empty: the session of thread_id; if both are empty, the caller's own subtree."""
     thread_id: _builtins.str
     """The root of the subtree to follow, in that session. Empty: the whole session."""
     after_sequence: _builtins.int
-    """Absent: a snapshot comes first. Given: every event after this one; 0: from the beginning."""
+    """Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
+    first event of the session.
+    """
     include_closed: _builtins.bool
-    """Whether the snapshot has closed threads too."""
+    """Whether the snapshot includes closed threads."""
     output: _builtins.bool
     """Whether to send the threads' output as well."""
     log_id: _builtins.str
-    """The log that after_sequence counts in, from an earlier stream. Another log answers `reset`. Empty: not checked."""
+    """The log that after_sequence refers to, from an earlier stream. If the service has another log, it sends `reset`.
+    Empty: not checked.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___EventKind.ValueType]:
-        """Only these groups of events; their numbers may then have gaps. Empty: all."""
+        """Only events of these kinds; their sequence numbers may then have gaps. Empty: all."""
 
     def __init__(
         self,
@@ -3605,7 +3625,7 @@ Global___WatchThreadsRequest: _TypeAlias = WatchThreadsRequest  # noqa: Y015
 
 @_typing.final
 class WatchThreadsResponse(_message.Message):
-    """News about a session or a subtree."""
+    """A message about a session or a subtree."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3632,11 +3652,11 @@ class WatchThreadsResponse(_message.Message):
 
     @_builtins.property
     def bookmark(self) -> Global___Bookmark:
-        """Nothing new up to `sequence`; sent when idle and before the stream ends by itself."""
+        """There is nothing new up to `sequence`. Sent when idle and before the stream ends by itself."""
 
     @_builtins.property
     def reset(self) -> Global___Reset:
-        """The position does not fit this log; start again from a snapshot."""
+        """The position does not exist in this log; start again from a snapshot."""
 
     @_builtins.property
     def output(self) -> Global___ThreadOutputChunk:
@@ -3678,7 +3698,7 @@ class Snapshot(_message.Message):
     last: _builtins.bool
     """Whether this is the last part."""
     log_id: _builtins.str
-    """The log that sequences count in."""
+    """The log that sequences refer to."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
         """The session; in the first part only."""
@@ -3737,13 +3757,13 @@ Global___Bookmark: _TypeAlias = Bookmark  # noqa: Y015
 
 @_typing.final
 class Reset(_message.Message):
-    """The position does not fit."""
+    """The position does not exist in this log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Why."""
+    """The reason."""
     def __init__(
         self,
         *,
@@ -3803,14 +3823,14 @@ class WatchNotificationsRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     client_id: _builtins.str
-    """The client, 1 to 128 bytes; its policy, its focus and how far it has come are kept under this name. One stream at a
-    time: two streams of one client share a position.
+    """The client, 1 to 128 bytes. Its policy, its active thread and its position are stored under this name. Use one
+    stream at a time: two streams of one client share a position.
     """
     active_thread_id: _builtins.str
     """The thread that the client is viewing; it causes no AGENT_TURN_COMPLETE. Empty: the previous thread."""
     after_sequence: _builtins.int
-    """Starts after the event of this number instead of the stored position. A number ahead of the
-    session's newest event is OUT_OF_RANGE (AHEAD_OF_HEAD). Absent: where the client's last stream came to.
+    """Starts after the event with this sequence instead of at the stored position. A sequence after the session's newest
+    event is OUT_OF_RANGE (AHEAD_OF_HEAD). Absent: continues at the position of the client's last stream.
     """
     @_builtins.property
     def policy(self) -> Global___NotificationPolicy:
@@ -3837,7 +3857,7 @@ Global___WatchNotificationsRequest: _TypeAlias = WatchNotificationsRequest  # no
 
 @_typing.final
 class NotificationPolicy(_message.Message):
-    """What a client wants to be notified of: at most one of the fields is set. None of them: AGENT_TURN_COMPLETE."""
+    """The notifications that a client receives. At most one of the fields is set. If none is set: AGENT_TURN_COMPLETE."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3845,9 +3865,9 @@ class NotificationPolicy(_message.Message):
     ALL_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     off: _builtins.bool
-    """Nothing at all."""
+    """No notifications."""
     all: _builtins.bool
-    """Everything."""
+    """All notifications."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.NotificationKind.ValueType]:
         """These kinds."""
@@ -3904,7 +3924,7 @@ class Notification(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """The sequence of the event that it comes from; with the session its id."""
+    """The sequence of the event that caused it. Together with the session it identifies the notification."""
     session_id: _builtins.str
     """The session."""
     thread_id: _builtins.str
@@ -3939,7 +3959,7 @@ Global___Notification: _TypeAlias = Notification  # noqa: Y015
 
 @_typing.final
 class SetActiveThreadRequest(_message.Message):
-    """What a client is looking at."""
+    """Sets the thread that a client is viewing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4007,7 +4027,7 @@ class Prompt(_message.Message):
     where prompt_log is OFF.
     """
     extent: _event_pb2.PromptExtent.ValueType
-    """How much of it was sent."""
+    """How much of the prompt was sent."""
     generation: _builtins.int
     """The attempt."""
     texts_left_out: _builtins.bool
@@ -4020,9 +4040,10 @@ class Prompt(_message.Message):
 
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PromptBlock]:
-        """The blocks of the effective prompt, whether all of them were sent or what changed; none where prompt_log is OFF. Texts
-        only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into
-        3 MiB together with those before it is left out; GetContent reads it by its sha256.
+        """The blocks of the effective prompt, regardless of whether all of them were sent or only the changed ones; none
+        where prompt_log is OFF. Texts are included only in GetPrompt and ExportSession, where prompt_log is FULL, and
+        never for viewers. A text that does not fit into 3 MiB together with the texts before it is left out; GetContent
+        reads it by its sha256.
         """
 
     def __init__(
@@ -4047,7 +4068,7 @@ Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
 
 @_typing.final
 class ListPromptsRequest(_message.Message):
-    """Whose prompts to list."""
+    """Selects the thread whose prompts to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4056,13 +4077,13 @@ class ListPromptsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     def __init__(
         self,
         *,
@@ -4088,7 +4109,7 @@ class ListPromptsResponse(_message.Message):
     PROMPTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def prompts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
         """The prompts, oldest first."""
@@ -4109,7 +4130,7 @@ Global___ListPromptsResponse: _TypeAlias = ListPromptsResponse  # noqa: Y015
 
 @_typing.final
 class ListTranscriptRequest(_message.Message):
-    """Which part of a transcript to read."""
+    """Selects the part of a transcript to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4121,17 +4142,17 @@ class ListTranscriptRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     after_number: _builtins.int
     """Only entries with a higher number."""
     tail: _builtins.int
-    """Only the last entries of these; 0: all. At most 100,000."""
+    """Only this number of entries, counted from the end; 0: all. At most 100,000."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_transcript_pb2.TranscriptKind.ValueType]:
         """Only entries of these kinds; empty: all."""
@@ -4164,7 +4185,7 @@ class ListTranscriptResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
         """The entries, oldest first."""
@@ -4185,7 +4206,7 @@ Global___ListTranscriptResponse: _TypeAlias = ListTranscriptResponse  # noqa: Y0
 
 @_typing.final
 class WatchTranscriptRequest(_message.Message):
-    """Which part of a transcript to follow."""
+    """Selects the part of a transcript to follow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4195,13 +4216,13 @@ class WatchTranscriptRequest(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     TAIL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     after_number: _builtins.int
     """Only entries with a higher number."""
     tail: _builtins.int
-    """Of the stored entries only the last ones; 0: all. At most 100,000."""
+    """Only this number of stored entries, counted from the end; 0: all. At most 100,000."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_transcript_pb2.TranscriptKind.ValueType]:
         """Only entries of these kinds; empty: all."""
@@ -4238,7 +4259,7 @@ class WatchTranscriptResponse(_message.Message):
     """The thread is closed and has no further entries. The stream ends."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
-        """The entries, oldest first; none: the stream is alive."""
+        """The entries, oldest first. A message without entries shows that the stream is alive."""
 
     def __init__(
         self,
@@ -4266,17 +4287,17 @@ class AppendTranscriptRequest(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     batch: _builtins.int
-    """The number of the batch, higher than those of all batches before it, such as the time in microseconds. A batch whose
-    number is not higher is ignored, so that a retry is safe.
+    """The number of the batch, higher than the numbers of all earlier batches, such as the time in microseconds. A batch
+    whose number is not higher is ignored, so that a retry is safe.
     """
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
-        """The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents are
-        ignored. A time in the future is replaced by the present. The client removes secrets from the texts.
+        """The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents
+        are ignored. A time in the future is replaced by the current time. The client removes secrets from the texts.
         """
 
     def __init__(
@@ -4303,8 +4324,8 @@ class AppendTranscriptResponse(_message.Message):
 
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
-    """The number of the last entry. 0: nothing was stored, because the batch is an old one or the session does not keep entries
-    of these kinds.
+    """The number of the last entry. 0: nothing was stored, because the batch was sent before or the session does not keep
+    entries of these kinds.
     """
     def __init__(
         self,
@@ -4321,16 +4342,16 @@ Global___AppendTranscriptResponse: _TypeAlias = AppendTranscriptResponse  # noqa
 
 @_typing.final
 class ListRunnersRequest(_message.Message):
-    """Which runners to list."""
+    """Selects the runners to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before."""
+    """`next_page_token` of the previous page."""
     def __init__(
         self,
         *,
@@ -4354,7 +4375,7 @@ class ListRunnersResponse(_message.Message):
     RUNNERS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def runners(self) -> _containers.RepeatedCompositeFieldContainer[_runner_pb2.Runner]:
         """The runners, by id."""
@@ -4375,7 +4396,7 @@ Global___ListRunnersResponse: _TypeAlias = ListRunnersResponse  # noqa: Y015
 
 @_typing.final
 class ListMembersRequest(_message.Message):
-    """Which supervisors to list."""
+    """Lists all supervisors."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4415,11 +4436,11 @@ class Member(_message.Message):
     state: Global___MemberState.ValueType
     """Its state."""
     sessions: _builtins.int
-    """The sessions in its memory, as of its last beat."""
+    """The number of sessions in its memory, as of its last heartbeat."""
     runners: _builtins.int
-    """The runners attached to it or relayed to it, as of its last beat."""
+    """The number of runners attached to it or relayed to it, as of its last heartbeat."""
     answered: _builtins.bool
-    """Whether it answered this call."""
+    """Whether this supervisor answered the call."""
     def __init__(
         self,
         *,
@@ -4476,7 +4497,7 @@ class ListMembersResponse(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
-        """The supervisors, by name. One without a name if the log cannot be shared."""
+        """The supervisors, by name. If the log cannot be shared: one supervisor without a name."""
 
     @_builtins.property
     def database(self) -> Global___LogDatabase:
@@ -4498,7 +4519,7 @@ Global___ListMembersResponse: _TypeAlias = ListMembersResponse  # noqa: Y015
 
 @_typing.final
 class DrainMemberRequest(_message.Message):
-    """Which supervisor hands its sessions over."""
+    """Selects the supervisor to drain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4542,7 +4563,7 @@ Global___DrainMemberResponse: _TypeAlias = DrainMemberResponse  # noqa: Y015
 
 @_typing.final
 class MoveSessionRequest(_message.Message):
-    """Which session to move."""
+    """Selects the session to move."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4551,7 +4572,7 @@ class MoveSessionRequest(_message.Message):
     session_id: _builtins.str
     """The session."""
     name: _builtins.str
-    """The name of the supervisor that takes it over. Empty: any other."""
+    """The name of the supervisor that takes over the session. Empty: any other supervisor."""
     def __init__(
         self,
         *,
@@ -4574,7 +4595,7 @@ class MoveSessionResponse(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name of its supervisor."""
+    """The name of the supervisor that has the session now."""
     def __init__(
         self,
         *,
@@ -4590,7 +4611,7 @@ Global___MoveSessionResponse: _TypeAlias = MoveSessionResponse  # noqa: Y015
 
 @_typing.final
 class ExportSessionRequest(_message.Message):
-    """Which session to export."""
+    """Selects the session to export."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4742,7 +4763,7 @@ Global___ExportedEntry: _TypeAlias = ExportedEntry  # noqa: Y015
 
 @_typing.final
 class GetPromptRequest(_message.Message):
-    """Which prompt to read."""
+    """Selects the prompt to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4751,15 +4772,15 @@ class GetPromptRequest(_message.Message):
     TURN_FIELD_NUMBER: _builtins.int
     DIFF_WITH_TURN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     turn: _builtins.int
     """The turn, counted from 1."""
     diff_with_turn: _builtins.int
-    """Answer a diff from this turn's prompt too; 0: none. FAILED_PRECONDITION where prompt_log keeps no texts, or those of
-    a prompt were left out, PERMISSION_DENIED for viewers, RESOURCE_EXHAUSTED if the two prompts have more than 1 MiB
-    together.
+    """Also returns a diff from the prompt of this turn; 0: no diff. The call fails with FAILED_PRECONDITION where
+    prompt_log keeps no texts or where texts of a prompt were left out, with PERMISSION_DENIED for viewers, and with
+    RESOURCE_EXHAUSTED if the two prompts have more than 1 MiB in total.
     """
     def __init__(
         self,
@@ -4787,7 +4808,7 @@ class GetPromptResponse(_message.Message):
     DIFF_FIELD_NUMBER: _builtins.int
     diff: _builtins.str
     """A unified diff of each kind of block that differs, if requested, under `--- turn N KIND` and `+++ turn N KIND`.
-    Empty: none was, or the prompts are equal.
+    Empty: no diff was requested, or the prompts are equal.
     """
     @_builtins.property
     def prompt(self) -> Global___Prompt:
@@ -4809,7 +4830,7 @@ Global___GetPromptResponse: _TypeAlias = GetPromptResponse  # noqa: Y015
 
 @_typing.final
 class Artifact(_message.Message):
-    """Something that a thread made."""
+    """A file or text that a thread produced."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4863,7 +4884,7 @@ Global___Artifact: _TypeAlias = Artifact  # noqa: Y015
 
 @_typing.final
 class ListArtifactsRequest(_message.Message):
-    """Whose artifacts to list."""
+    """Selects the artifacts to list."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4872,13 +4893,13 @@ class ListArtifactsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: all that the caller may see."""
     page_size: _builtins.int
-    """At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error."""
+    """Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected."""
     page_token: _builtins.str
-    """next_page_token of the page before; the other fields must be the same."""
+    """`next_page_token` of the previous page. All other fields must be unchanged."""
     def __init__(
         self,
         *,
@@ -4904,7 +4925,7 @@ class ListArtifactsResponse(_message.Message):
     ARTIFACTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty: this is the last one."""
+    """The token of the next page. Empty on the last page."""
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Artifact]:
         """The artifacts, oldest first; a page may have fewer entries than requested, or no entry, without being the last."""
@@ -4925,9 +4946,9 @@ Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
 
 @_typing.final
 class GetContentRequest(_message.Message):
-    """Which content to read. Operators read every content of the session; viewers those of artifacts, prompts excepted. A thread
-    reads the content of itself and its descendants: artifacts, prompts, received handoffs, last messages, first inputs and
-    waiting inputs. All other content is NOT_FOUND, even if it exists.
+    """Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
+    A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last messages,
+    first inputs and waiting inputs. All other content is NOT_FOUND, even if it exists.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -4961,9 +4982,9 @@ class GetContentResponse(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     TOTAL_SIZE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """At most 256 KiB; the parts follow each other."""
+    """At most 256 KiB. The parts are sent in order."""
     total_size: _builtins.int
-    """The size of the whole in bytes; in the first part only."""
+    """The total size in bytes; in the first part only."""
     def __init__(
         self,
         *,
@@ -4980,14 +5001,14 @@ Global___GetContentResponse: _TypeAlias = GetContentResponse  # noqa: Y015
 
 @_typing.final
 class GetQuotaRequest(_message.Message):
-    """Whose quota to read."""
+    """Selects the thread whose quota to read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: that of the caller's thread, or of the thread that the request names."""
+    """The session. Empty: the session of the caller's thread, or of the thread in the request."""
     thread_id: _builtins.str
     """The thread. Empty: the caller's own; for operators the root."""
     def __init__(

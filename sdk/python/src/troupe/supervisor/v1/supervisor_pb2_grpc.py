@@ -27,9 +27,10 @@ if _version_not_supported:
 
 class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     def __init__(self, channel):
@@ -302,14 +303,15 @@ class AgentSupervisorServiceStub:
 
 class AgentSupervisorServiceServicer:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     def CreateSession(self, request, context):
-        """Opens a session and its root thread. Operators only. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does
-        not hold the bundle that it names: upload it with the registry's PutWorkspace, and call again.
+        """Opens a session and its root thread. Operators only. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the
+        registry does not have the bundle `workspace_digest`. Upload it with the registry's PutWorkspace and retry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -323,7 +325,7 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRunners(self, request, context):
-        """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only.
+        """Lists the runners that are attached, or whose stream ended less than a lease ago. Operators and viewers only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -337,17 +339,17 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrainMember(self, request, context):
-        """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
-        done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
-        supervisor is active.
+        """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
+        Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
+        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MoveSession(self, request, context):
-        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
-        only. Errors as for DrainMember.
+        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
+        Operators only. Returns the same errors as DrainMember.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -389,14 +391,15 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SpawnAgent(self, request, context):
-        """Spawns a thread. An acknowledged spawn survives a crash.
+        """Spawns a thread. The response is sent after the spawn is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendInput(self, request, context):
-        """Gives a thread input: a settled one starts a new turn, a running one queues it or is interrupted first.
+        """Sends input to an open thread. A settled thread starts a new turn. A running thread queues the input, or is
+        interrupted first if `interrupt` is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -447,8 +450,9 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateGroup(self, request, context):
-        """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
-        to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+        """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
+        outcome to the parent. A group survives restarts. An item has no thread until it starts, and its thread is closed
+        when the item ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -497,8 +501,8 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateThreadBudget(self, request, context):
-        """Changes what a thread and its descendants may spend. Operators and the threads above it may; a thread itself may only
-        lower its own.
+        """Sets the budget of a thread and its descendants. Allowed for operators and the ancestors of the thread. A thread
+        can only lower its own budget.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -526,7 +530,7 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeTools(self, request, context):
-        """Says which of the supervisor's tools a thread is offered, with their schemas.
+        """Describes the supervisor's tools that are offered to a thread, with their schemas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -596,7 +600,8 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchThreads(self, request, context):
-        """Follows a session or a subtree: a snapshot as of S, then every event after S in order, none missed, none twice.
+        """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
+        duplicates.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -653,9 +658,9 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportSession(self, request, context):
-        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
-        and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
-        no record for 60 s gets DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
+        contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
+        it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -669,15 +674,15 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetContent(self, request, context):
-        """Reads content by its digest. At most 64 contents are read at once; one more is RESOURCE_EXHAUSTED with OVERLOADED. A
-        reader that takes no part for 60 s gets DEADLINE_EXCEEDED.
+        """Reads content by its digest. The service allows 64 concurrent reads; further calls return RESOURCE_EXHAUSTED
+        (OVERLOADED). A stream whose client accepts no data for 60 s ends with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetQuota(self, request, context):
-        """Returns limits and their present usage.
+        """Returns limits and their current usage.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -956,9 +961,10 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AgentSupervisorService:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     @staticmethod

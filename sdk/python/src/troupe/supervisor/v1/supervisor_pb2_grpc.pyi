@@ -28,9 +28,10 @@ GRPC_VERSION: str
 
 class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     @_typing.overload
@@ -38,23 +39,23 @@ class AgentSupervisorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentSupervisorServiceAsyncStub: ...
     CreateSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateSessionRequest, _supervisor_pb2.CreateSessionResponse]
-    """Opens a session and its root thread. Operators only. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does
-    not hold the bundle that it names: upload it with the registry's PutWorkspace, and call again.
+    """Opens a session and its root thread. Operators only. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the
+    registry does not have the bundle `workspace_digest`. Upload it with the registry's PutWorkspace and retry.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetSessionRequest, _supervisor_pb2.GetSessionResponse]
     """Reads a session."""
     ListRunners: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]
-    """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+    """Lists the runners that are attached, or whose stream ended less than a lease ago. Operators and viewers only."""
     ListMembers: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListMembersRequest, _supervisor_pb2.ListMembersResponse]
     """Lists the supervisors that share the log, and describes the database. Operators and viewers only."""
     DrainMember: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]
-    """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
-    done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
-    supervisor is active.
+    """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
+    Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
+    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
     """
     MoveSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]
-    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
-    only. Errors as for DrainMember.
+    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
+    Operators only. Returns the same errors as DrainMember.
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]
     """Lists sessions, newest first. Operators and viewers only."""
@@ -67,9 +68,11 @@ class AgentSupervisorServiceStub:
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteSessionRequest, _supervisor_pb2.DeleteSessionResponse]
     """Removes a closed session with all its content. Operators only."""
     SpawnAgent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SpawnAgentRequest, _supervisor_pb2.SpawnAgentResponse]
-    """Spawns a thread. An acknowledged spawn survives a crash."""
+    """Spawns a thread. The response is sent after the spawn is durable."""
     SendInput: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SendInputRequest, _supervisor_pb2.SendInputResponse]
-    """Gives a thread input: a settled one starts a new turn, a running one queues it or is interrupted first."""
+    """Sends input to an open thread. A settled thread starts a new turn. A running thread queues the input, or is
+    interrupted first if `interrupt` is set.
+    """
     InterruptAgent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.InterruptAgentRequest, _supervisor_pb2.InterruptAgentResponse]
     """Stops the running turn of a thread and of its descendants. The threads stay open."""
     WaitAgents: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.WaitAgentsRequest, _supervisor_pb2.WaitAgentsResponse]
@@ -87,8 +90,9 @@ class AgentSupervisorServiceStub:
     a turn that ends with a question may end without the requested result.
     """
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]
-    """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
-    to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+    """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
+    outcome to the parent. A group survives restarts. An item has no thread until it starts, and its thread is closed
+    when the item ends.
     """
     GetGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetGroupRequest, _supervisor_pb2.GetGroupResponse]
     """Reads a group, or waits until it has ended."""
@@ -103,8 +107,8 @@ class AgentSupervisorServiceStub:
     SetThreadNote: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SetThreadNoteRequest, _supervisor_pb2.SetThreadNoteResponse]
     """Sets or clears a thread's note."""
     UpdateThreadBudget: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateThreadBudgetRequest, _supervisor_pb2.UpdateThreadBudgetResponse]
-    """Changes what a thread and its descendants may spend. Operators and the threads above it may; a thread itself may only
-    lower its own.
+    """Sets the budget of a thread and its descendants. Allowed for operators and the ancestors of the thread. A thread
+    can only lower its own budget.
     """
     GetThread: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetThreadRequest, _supervisor_pb2.GetThreadResponse]
     """Reads a thread."""
@@ -113,7 +117,7 @@ class AgentSupervisorServiceStub:
     AuthorizeTool: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AuthorizeToolRequest, _supervisor_pb2.AuthorizeToolResponse]
     """Decides whether a thread may use a tool with these arguments."""
     DescribeTools: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DescribeToolsRequest, _supervisor_pb2.DescribeToolsResponse]
-    """Says which of the supervisor's tools a thread is offered, with their schemas."""
+    """Describes the supervisor's tools that are offered to a thread, with their schemas."""
     ListSpawnableAgents: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSpawnableAgentsRequest, _supervisor_pb2.ListSpawnableAgentsResponse]
     """Lists the roles that the caller may spawn."""
     CreateEdge: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateEdgeRequest, _supervisor_pb2.CreateEdgeResponse]
@@ -133,7 +137,9 @@ class AgentSupervisorServiceStub:
     ResolveApproval: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ResolveApprovalRequest, _supervisor_pb2.ResolveApprovalResponse]
     """Decides an approval. Operators only."""
     WatchThreads: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchThreadsRequest, _supervisor_pb2.WatchThreadsResponse]
-    """Follows a session or a subtree: a snapshot as of S, then every event after S in order, none missed, none twice."""
+    """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
+    duplicates.
+    """
     WatchNotifications: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchNotificationsRequest, _supervisor_pb2.WatchNotificationsResponse]
     """Follows notifications. Operators and viewers only."""
     SetActiveThread: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.SetActiveThreadRequest, _supervisor_pb2.SetActiveThreadResponse]
@@ -151,46 +157,47 @@ class AgentSupervisorServiceStub:
     AppendTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]
-    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
-    and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
-    no record for 60 s gets DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
+    contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
+    it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]
     """Lists the artifacts of threads."""
     GetContent: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.GetContentRequest, _supervisor_pb2.GetContentResponse]
-    """Reads content by its digest. At most 64 contents are read at once; one more is RESOURCE_EXHAUSTED with OVERLOADED. A
-    reader that takes no part for 60 s gets DEADLINE_EXCEEDED.
+    """Reads content by its digest. The service allows 64 concurrent reads; further calls return RESOURCE_EXHAUSTED
+    (OVERLOADED). A stream whose client accepts no data for 60 s ends with DEADLINE_EXCEEDED.
     """
     GetQuota: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetQuotaRequest, _supervisor_pb2.GetQuotaResponse]
-    """Returns limits and their present usage."""
+    """Returns limits and their current usage."""
 
 @_typing.type_check_only
 class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateSessionRequest, _supervisor_pb2.CreateSessionResponse]  # type: ignore[assignment]
-    """Opens a session and its root thread. Operators only. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does
-    not hold the bundle that it names: upload it with the registry's PutWorkspace, and call again.
+    """Opens a session and its root thread. Operators only. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the
+    registry does not have the bundle `workspace_digest`. Upload it with the registry's PutWorkspace and retry.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetSessionRequest, _supervisor_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Reads a session."""
     ListRunners: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListRunnersRequest, _supervisor_pb2.ListRunnersResponse]  # type: ignore[assignment]
-    """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+    """Lists the runners that are attached, or whose stream ended less than a lease ago. Operators and viewers only."""
     ListMembers: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListMembersRequest, _supervisor_pb2.ListMembersResponse]  # type: ignore[assignment]
     """Lists the supervisors that share the log, and describes the database. Operators and viewers only."""
     DrainMember: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]  # type: ignore[assignment]
-    """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
-    done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
-    supervisor is active.
+    """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
+    Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
+    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
     """
     MoveSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]  # type: ignore[assignment]
-    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
-    only. Errors as for DrainMember.
+    """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
+    Operators only. Returns the same errors as DrainMember.
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions, newest first. Operators and viewers only."""
@@ -203,9 +210,11 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     DeleteSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteSessionRequest, _supervisor_pb2.DeleteSessionResponse]  # type: ignore[assignment]
     """Removes a closed session with all its content. Operators only."""
     SpawnAgent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SpawnAgentRequest, _supervisor_pb2.SpawnAgentResponse]  # type: ignore[assignment]
-    """Spawns a thread. An acknowledged spawn survives a crash."""
+    """Spawns a thread. The response is sent after the spawn is durable."""
     SendInput: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SendInputRequest, _supervisor_pb2.SendInputResponse]  # type: ignore[assignment]
-    """Gives a thread input: a settled one starts a new turn, a running one queues it or is interrupted first."""
+    """Sends input to an open thread. A settled thread starts a new turn. A running thread queues the input, or is
+    interrupted first if `interrupt` is set.
+    """
     InterruptAgent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.InterruptAgentRequest, _supervisor_pb2.InterruptAgentResponse]  # type: ignore[assignment]
     """Stops the running turn of a thread and of its descendants. The threads stay open."""
     WaitAgents: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.WaitAgentsRequest, _supervisor_pb2.WaitAgentsResponse]  # type: ignore[assignment]
@@ -223,8 +232,9 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     a turn that ends with a question may end without the requested result.
     """
     CreateGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]  # type: ignore[assignment]
-    """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
-    to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+    """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
+    outcome to the parent. A group survives restarts. An item has no thread until it starts, and its thread is closed
+    when the item ends.
     """
     GetGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetGroupRequest, _supervisor_pb2.GetGroupResponse]  # type: ignore[assignment]
     """Reads a group, or waits until it has ended."""
@@ -239,8 +249,8 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     SetThreadNote: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SetThreadNoteRequest, _supervisor_pb2.SetThreadNoteResponse]  # type: ignore[assignment]
     """Sets or clears a thread's note."""
     UpdateThreadBudget: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateThreadBudgetRequest, _supervisor_pb2.UpdateThreadBudgetResponse]  # type: ignore[assignment]
-    """Changes what a thread and its descendants may spend. Operators and the threads above it may; a thread itself may only
-    lower its own.
+    """Sets the budget of a thread and its descendants. Allowed for operators and the ancestors of the thread. A thread
+    can only lower its own budget.
     """
     GetThread: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetThreadRequest, _supervisor_pb2.GetThreadResponse]  # type: ignore[assignment]
     """Reads a thread."""
@@ -249,7 +259,7 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     AuthorizeTool: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AuthorizeToolRequest, _supervisor_pb2.AuthorizeToolResponse]  # type: ignore[assignment]
     """Decides whether a thread may use a tool with these arguments."""
     DescribeTools: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DescribeToolsRequest, _supervisor_pb2.DescribeToolsResponse]  # type: ignore[assignment]
-    """Says which of the supervisor's tools a thread is offered, with their schemas."""
+    """Describes the supervisor's tools that are offered to a thread, with their schemas."""
     ListSpawnableAgents: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSpawnableAgentsRequest, _supervisor_pb2.ListSpawnableAgentsResponse]  # type: ignore[assignment]
     """Lists the roles that the caller may spawn."""
     CreateEdge: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateEdgeRequest, _supervisor_pb2.CreateEdgeResponse]  # type: ignore[assignment]
@@ -269,7 +279,9 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     ResolveApproval: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ResolveApprovalRequest, _supervisor_pb2.ResolveApprovalResponse]  # type: ignore[assignment]
     """Decides an approval. Operators only."""
     WatchThreads: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchThreadsRequest, _supervisor_pb2.WatchThreadsResponse]  # type: ignore[assignment]
-    """Follows a session or a subtree: a snapshot as of S, then every event after S in order, none missed, none twice."""
+    """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
+    duplicates.
+    """
     WatchNotifications: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchNotificationsRequest, _supervisor_pb2.WatchNotificationsResponse]  # type: ignore[assignment]
     """Follows notifications. Operators and viewers only."""
     SetActiveThread: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.SetActiveThreadRequest, _supervisor_pb2.SetActiveThreadResponse]  # type: ignore[assignment]
@@ -287,24 +299,25 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     AppendTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]  # type: ignore[assignment]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _aio.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]  # type: ignore[assignment]
-    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
-    and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
-    no record for 60 s gets DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
+    contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
+    it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of threads."""
     GetContent: _aio.UnaryStreamMultiCallable[_supervisor_pb2.GetContentRequest, _supervisor_pb2.GetContentResponse]  # type: ignore[assignment]
-    """Reads content by its digest. At most 64 contents are read at once; one more is RESOURCE_EXHAUSTED with OVERLOADED. A
-    reader that takes no part for 60 s gets DEADLINE_EXCEEDED.
+    """Reads content by its digest. The service allows 64 concurrent reads; further calls return RESOURCE_EXHAUSTED
+    (OVERLOADED). A stream whose client accepts no data for 60 s ends with DEADLINE_EXCEEDED.
     """
     GetQuota: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetQuotaRequest, _supervisor_pb2.GetQuotaResponse]  # type: ignore[assignment]
-    """Returns limits and their present usage."""
+    """Returns limits and their current usage."""
 
 class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
-    `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
-    request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
-    method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+    `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+    a batch number instead.
     """
 
     @_abc_1.abstractmethod
@@ -313,8 +326,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.CreateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.CreateSessionResponse, _abc.Awaitable[_supervisor_pb2.CreateSessionResponse]]:
-        """Opens a session and its root thread. Operators only. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does
-        not hold the bundle that it names: upload it with the registry's PutWorkspace, and call again.
+        """Opens a session and its root thread. Operators only. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the
+        registry does not have the bundle `workspace_digest`. Upload it with the registry's PutWorkspace and retry.
         """
 
     @_abc_1.abstractmethod
@@ -331,7 +344,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ListRunnersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.ListRunnersResponse, _abc.Awaitable[_supervisor_pb2.ListRunnersResponse]]:
-        """Lists the runners that are attached, or were less than a lease ago. Operators and viewers only."""
+        """Lists the runners that are attached, or whose stream ended less than a lease ago. Operators and viewers only."""
 
     @_abc_1.abstractmethod
     def ListMembers(
@@ -347,9 +360,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.DrainMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.DrainMemberResponse, _abc.Awaitable[_supervisor_pb2.DrainMemberResponse]]:
-        """Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
-        done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
-        supervisor is active.
+        """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
+        Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
+        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
         """
 
     @_abc_1.abstractmethod
@@ -358,8 +371,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.MoveSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.MoveSessionResponse, _abc.Awaitable[_supervisor_pb2.MoveSessionResponse]]:
-        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
-        only. Errors as for DrainMember.
+        """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
+        Operators only. Returns the same errors as DrainMember.
         """
 
     @_abc_1.abstractmethod
@@ -408,7 +421,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.SpawnAgentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.SpawnAgentResponse, _abc.Awaitable[_supervisor_pb2.SpawnAgentResponse]]:
-        """Spawns a thread. An acknowledged spawn survives a crash."""
+        """Spawns a thread. The response is sent after the spawn is durable."""
 
     @_abc_1.abstractmethod
     def SendInput(
@@ -416,7 +429,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.SendInputRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.SendInputResponse, _abc.Awaitable[_supervisor_pb2.SendInputResponse]]:
-        """Gives a thread input: a settled one starts a new turn, a running one queues it or is interrupted first."""
+        """Sends input to an open thread. A settled thread starts a new turn. A running thread queues the input, or is
+        interrupted first if `interrupt` is set.
+        """
 
     @_abc_1.abstractmethod
     def InterruptAgent(
@@ -476,8 +491,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.CreateGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.CreateGroupResponse, _abc.Awaitable[_supervisor_pb2.CreateGroupResponse]]:
-        """Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
-        to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+        """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
+        outcome to the parent. A group survives restarts. An item has no thread until it starts, and its thread is closed
+        when the item ends.
         """
 
     @_abc_1.abstractmethod
@@ -534,8 +550,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.UpdateThreadBudgetRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.UpdateThreadBudgetResponse, _abc.Awaitable[_supervisor_pb2.UpdateThreadBudgetResponse]]:
-        """Changes what a thread and its descendants may spend. Operators and the threads above it may; a thread itself may only
-        lower its own.
+        """Sets the budget of a thread and its descendants. Allowed for operators and the ancestors of the thread. A thread
+        can only lower its own budget.
         """
 
     @_abc_1.abstractmethod
@@ -568,7 +584,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.DescribeToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.DescribeToolsResponse, _abc.Awaitable[_supervisor_pb2.DescribeToolsResponse]]:
-        """Says which of the supervisor's tools a thread is offered, with their schemas."""
+        """Describes the supervisor's tools that are offered to a thread, with their schemas."""
 
     @_abc_1.abstractmethod
     def ListSpawnableAgents(
@@ -648,7 +664,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.WatchThreadsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchThreadsResponse], _abc.AsyncIterator[_supervisor_pb2.WatchThreadsResponse]]:
-        """Follows a session or a subtree: a snapshot as of S, then every event after S in order, none missed, none twice."""
+        """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
+        duplicates.
+        """
 
     @_abc_1.abstractmethod
     def WatchNotifications(
@@ -714,9 +732,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ExportSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.ExportSessionResponse], _abc.AsyncIterator[_supervisor_pb2.ExportSessionResponse]]:
-        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
-        and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
-        no record for 60 s gets DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
+        contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
+        it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
@@ -733,8 +751,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.GetContentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.GetContentResponse], _abc.AsyncIterator[_supervisor_pb2.GetContentResponse]]:
-        """Reads content by its digest. At most 64 contents are read at once; one more is RESOURCE_EXHAUSTED with OVERLOADED. A
-        reader that takes no part for 60 s gets DEADLINE_EXCEEDED.
+        """Reads content by its digest. The service allows 64 concurrent reads; further calls return RESOURCE_EXHAUSTED
+        (OVERLOADED). A stream whose client accepts no data for 60 s ends with DEADLINE_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
@@ -743,6 +761,6 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.GetQuotaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.GetQuotaResponse, _abc.Awaitable[_supervisor_pb2.GetQuotaResponse]]:
-        """Returns limits and their present usage."""
+        """Returns limits and their current usage."""
 
 def add_AgentSupervisorServiceServicer_to_server(servicer: AgentSupervisorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

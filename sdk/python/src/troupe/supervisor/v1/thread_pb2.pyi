@@ -39,16 +39,16 @@ class _StatusKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StatusKind
     STATUS_KIND_RUNNING: _StatusKind.ValueType  # 4
     """A turn is running. Also the status of a root that its client executes itself."""
     STATUS_KIND_COMPLETED: _StatusKind.ValueType  # 5
-    """The last turn ended well; the message is its last one."""
+    """The last turn completed; the message is its last message."""
     STATUS_KIND_ERRORED: _StatusKind.ValueType  # 6
-    """The last turn failed; the message says why."""
+    """The last turn failed; the message has the error."""
     STATUS_KIND_INTERRUPTED: _StatusKind.ValueType  # 7
-    """The last turn was stopped."""
+    """The last turn was interrupted."""
     STATUS_KIND_SHUTDOWN: _StatusKind.ValueType  # 8
-    """Closed. ResumeAgent opens it again."""
+    """Closed. ResumeAgent reopens it."""
 
 class StatusKind(_StatusKind, metaclass=_StatusKindEnumTypeWrapper):
-    """Where a thread stands. PENDING_INIT and RUNNING are active; COMPLETED, ERRORED and INTERRUPTED are settled and open;
+    """The status of a thread. PENDING_INIT and RUNNING are active; COMPLETED, ERRORED and INTERRUPTED are settled and open;
     SHUTDOWN is settled and closed.
     """
 
@@ -63,13 +63,13 @@ STATUS_KIND_PENDING_INIT: StatusKind.ValueType  # 3
 STATUS_KIND_RUNNING: StatusKind.ValueType  # 4
 """A turn is running. Also the status of a root that its client executes itself."""
 STATUS_KIND_COMPLETED: StatusKind.ValueType  # 5
-"""The last turn ended well; the message is its last one."""
+"""The last turn completed; the message is its last message."""
 STATUS_KIND_ERRORED: StatusKind.ValueType  # 6
-"""The last turn failed; the message says why."""
+"""The last turn failed; the message has the error."""
 STATUS_KIND_INTERRUPTED: StatusKind.ValueType  # 7
-"""The last turn was stopped."""
+"""The last turn was interrupted."""
 STATUS_KIND_SHUTDOWN: StatusKind.ValueType  # 8
-"""Closed. ResumeAgent opens it again."""
+"""Closed. ResumeAgent reopens it."""
 Global___StatusKind: _TypeAlias = StatusKind  # noqa: Y015
 
 class _ConditionKind:
@@ -81,25 +81,25 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     CONDITION_KIND_UNSPECIFIED: _ConditionKind.ValueType  # 0
     """Never sent."""
     CONDITION_KIND_CLOSING: _ConditionKind.ValueType  # 1
-    """The thread or an ancestor is fenced: nothing new can start in it."""
+    """The thread or an ancestor is being closed: no new work can start in it."""
     CONDITION_KIND_STALLED: _ConditionKind.ValueType  # 2
-    """It repeats itself or has been silent for too long."""
+    """It repeats its output, or its running turn has sent no report for too long."""
     CONDITION_KIND_UNREACHABLE: _ConditionKind.ValueType  # 3
-    """Its runner's lease is running out, or the runner came back without it: that ends the attempt in the same moment."""
+    """Its runner's lease is expiring, or the runner attached again without the thread, which ends the attempt at once."""
     CONDITION_KIND_NO_RUNNER: _ConditionKind.ValueType  # 4
-    """No attached runner fits."""
+    """No attached runner can execute it."""
     CONDITION_KIND_AWAITING_TOOL_APPROVAL: _ConditionKind.ValueType  # 5
-    """A tool call of it waits for an operator."""
+    """One of its tool calls waits for an operator."""
     CONDITION_KIND_BUDGET_EXHAUSTED: _ConditionKind.ValueType  # 6
-    """Its budget is spent."""
+    """Its budget is exhausted."""
     CONDITION_KIND_POLICY_GAP: _ConditionKind.ValueType  # 7
     """Its runner cannot enforce a part of its policy."""
     CONDITION_KIND_CONTEXT_LOST: _ConditionKind.ValueType  # 8
-    """Its program was restarted and does not remember the earlier conversation: only the prompt of the present turn and
-    the files of the workspace are left.
+    """Its program was restarted and does not remember the earlier conversation: it has only the prompt of the current
+    turn and the files of the workspace.
     """
     CONDITION_KIND_AWAITING_INPUT: _ConditionKind.ValueType  # 9
-    """The agent asked its parent a question, which is the reason of the condition. The next input ends it."""
+    """The agent asked its parent a question, which is the reason of the condition. The next input ends the condition."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """A condition of a thread, independent of its status."""
@@ -107,25 +107,25 @@ class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
 CONDITION_KIND_UNSPECIFIED: ConditionKind.ValueType  # 0
 """Never sent."""
 CONDITION_KIND_CLOSING: ConditionKind.ValueType  # 1
-"""The thread or an ancestor is fenced: nothing new can start in it."""
+"""The thread or an ancestor is being closed: no new work can start in it."""
 CONDITION_KIND_STALLED: ConditionKind.ValueType  # 2
-"""It repeats itself or has been silent for too long."""
+"""It repeats its output, or its running turn has sent no report for too long."""
 CONDITION_KIND_UNREACHABLE: ConditionKind.ValueType  # 3
-"""Its runner's lease is running out, or the runner came back without it: that ends the attempt in the same moment."""
+"""Its runner's lease is expiring, or the runner attached again without the thread, which ends the attempt at once."""
 CONDITION_KIND_NO_RUNNER: ConditionKind.ValueType  # 4
-"""No attached runner fits."""
+"""No attached runner can execute it."""
 CONDITION_KIND_AWAITING_TOOL_APPROVAL: ConditionKind.ValueType  # 5
-"""A tool call of it waits for an operator."""
+"""One of its tool calls waits for an operator."""
 CONDITION_KIND_BUDGET_EXHAUSTED: ConditionKind.ValueType  # 6
-"""Its budget is spent."""
+"""Its budget is exhausted."""
 CONDITION_KIND_POLICY_GAP: ConditionKind.ValueType  # 7
 """Its runner cannot enforce a part of its policy."""
 CONDITION_KIND_CONTEXT_LOST: ConditionKind.ValueType  # 8
-"""Its program was restarted and does not remember the earlier conversation: only the prompt of the present turn and
-the files of the workspace are left.
+"""Its program was restarted and does not remember the earlier conversation: it has only the prompt of the current
+turn and the files of the workspace.
 """
 CONDITION_KIND_AWAITING_INPUT: ConditionKind.ValueType  # 9
-"""The agent asked its parent a question, which is the reason of the condition. The next input ends it."""
+"""The agent asked its parent a question, which is the reason of the condition. The next input ends the condition."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 class _ClosePolicy:
@@ -137,23 +137,23 @@ class _ClosePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClosePoli
     CLOSE_POLICY_UNSPECIFIED: _ClosePolicy.ValueType  # 0
     """Not given: CLOSE_POLICY_TERMINATE."""
     CLOSE_POLICY_TERMINATE: _ClosePolicy.ValueType  # 1
-    """Ask the program to end, then kill it after its grace."""
+    """Asks the program to exit, then kills it after its grace period."""
     CLOSE_POLICY_FINISH_TURN: _ClosePolicy.ValueType  # 2
     """Let the running turn finish within the deadline of the cascade."""
     CLOSE_POLICY_KILL: _ClosePolicy.ValueType  # 3
-    """Kill at once."""
+    """Kills the program at once."""
 
 class ClosePolicy(_ClosePolicy, metaclass=_ClosePolicyEnumTypeWrapper):
-    """How a running turn ends when its thread is closed."""
+    """How a running turn is stopped when its thread is closed."""
 
 CLOSE_POLICY_UNSPECIFIED: ClosePolicy.ValueType  # 0
 """Not given: CLOSE_POLICY_TERMINATE."""
 CLOSE_POLICY_TERMINATE: ClosePolicy.ValueType  # 1
-"""Ask the program to end, then kill it after its grace."""
+"""Asks the program to exit, then kills it after its grace period."""
 CLOSE_POLICY_FINISH_TURN: ClosePolicy.ValueType  # 2
 """Let the running turn finish within the deadline of the cascade."""
 CLOSE_POLICY_KILL: ClosePolicy.ValueType  # 3
-"""Kill at once."""
+"""Kills the program at once."""
 Global___ClosePolicy: _TypeAlias = ClosePolicy  # noqa: Y015
 
 class _RestartPolicy:
@@ -165,7 +165,7 @@ class _RestartPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Restart
     RESTART_POLICY_UNSPECIFIED: _RestartPolicy.ValueType  # 0
     """Not given: RESTART_POLICY_NEVER."""
     RESTART_POLICY_NEVER: _RestartPolicy.ValueType  # 1
-    """It is settled as ERRORED."""
+    """The thread is settled as ERRORED."""
     RESTART_POLICY_ON_LOST: _RestartPolicy.ValueType  # 2
     """The thread is placed again, with a limited intensity."""
 
@@ -175,7 +175,7 @@ class RestartPolicy(_RestartPolicy, metaclass=_RestartPolicyEnumTypeWrapper):
 RESTART_POLICY_UNSPECIFIED: RestartPolicy.ValueType  # 0
 """Not given: RESTART_POLICY_NEVER."""
 RESTART_POLICY_NEVER: RestartPolicy.ValueType  # 1
-"""It is settled as ERRORED."""
+"""The thread is settled as ERRORED."""
 RESTART_POLICY_ON_LOST: RestartPolicy.ValueType  # 2
 """The thread is placed again, with a limited intensity."""
 Global___RestartPolicy: _TypeAlias = RestartPolicy  # noqa: Y015
@@ -189,25 +189,25 @@ class _WakePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WakePolicy
     WAKE_POLICY_UNSPECIFIED: _WakePolicy.ValueType  # 0
     """Not given: WAKE_POLICY_NONE."""
     WAKE_POLICY_NONE: _WakePolicy.ValueType  # 1
-    """Never; mail waits for the next turn."""
+    """Never. Mail waits for the next turn."""
     WAKE_POLICY_ON_IDLE: _WakePolicy.ValueType  # 2
-    """When the thread is COMPLETED."""
+    """If the thread is COMPLETED."""
     WAKE_POLICY_ALWAYS: _WakePolicy.ValueType  # 3
-    """When it is COMPLETED, ERRORED or INTERRUPTED."""
+    """If the thread is COMPLETED, ERRORED or INTERRUPTED."""
 
 class WakePolicy(_WakePolicy, metaclass=_WakePolicyEnumTypeWrapper):
-    """Whether new mail starts a turn of a settled thread. Waking uses only a slot that no queued thread waits for. It does not
-    happen while the session is paused, the thread is closing or its budget is exhausted.
+    """Whether new mail starts a turn of a settled thread. Such a turn uses only a slot for which no queued thread waits.
+    Mail starts no turn while the session is paused, the thread is being closed or its budget is exhausted.
     """
 
 WAKE_POLICY_UNSPECIFIED: WakePolicy.ValueType  # 0
 """Not given: WAKE_POLICY_NONE."""
 WAKE_POLICY_NONE: WakePolicy.ValueType  # 1
-"""Never; mail waits for the next turn."""
+"""Never. Mail waits for the next turn."""
 WAKE_POLICY_ON_IDLE: WakePolicy.ValueType  # 2
-"""When the thread is COMPLETED."""
+"""If the thread is COMPLETED."""
 WAKE_POLICY_ALWAYS: WakePolicy.ValueType  # 3
-"""When it is COMPLETED, ERRORED or INTERRUPTED."""
+"""If the thread is COMPLETED, ERRORED or INTERRUPTED."""
 Global___WakePolicy: _TypeAlias = WakePolicy  # noqa: Y015
 
 class _OnLimit:
@@ -219,19 +219,19 @@ class _OnLimitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnLimit.Value
     ON_LIMIT_UNSPECIFIED: _OnLimit.ValueType  # 0
     """Not given: ON_LIMIT_REFUSE."""
     ON_LIMIT_REFUSE: _OnLimit.ValueType  # 1
-    """Fail with THREAD_LIMIT."""
+    """Fails with THREAD_LIMIT."""
     ON_LIMIT_QUEUE: _OnLimit.ValueType  # 2
-    """Wait in the session's queue, first come, first served."""
+    """Waits in the session's queue, first come, first served."""
 
 class OnLimit(_OnLimit, metaclass=_OnLimitEnumTypeWrapper):
-    """What a spawn or an input does when no slot is free."""
+    """The action of a spawn or an input if no slot is free."""
 
 ON_LIMIT_UNSPECIFIED: OnLimit.ValueType  # 0
 """Not given: ON_LIMIT_REFUSE."""
 ON_LIMIT_REFUSE: OnLimit.ValueType  # 1
-"""Fail with THREAD_LIMIT."""
+"""Fails with THREAD_LIMIT."""
 ON_LIMIT_QUEUE: OnLimit.ValueType  # 2
-"""Wait in the session's queue, first come, first served."""
+"""Waits in the session's queue, first come, first served."""
 Global___OnLimit: _TypeAlias = OnLimit  # noqa: Y015
 
 @_typing.final
@@ -246,11 +246,11 @@ class Status(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     kind: Global___StatusKind.ValueType
-    """Where the thread stands."""
+    """The kind of the status."""
     message: _builtins.str
-    """The last message (COMPLETED) or what went wrong (ERRORED); at most 4 KiB, the whole as content."""
+    """The last message (COMPLETED) or the error (ERRORED), at most 4 KiB. `content` has a longer message."""
     reason: _builtins.str
-    """Why, for statuses that have several causes: INTERRUPTED, SHUTDOWN."""
+    """The reason, for statuses that have several causes: INTERRUPTED, SHUTDOWN."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Since when the thread has this status."""
@@ -288,7 +288,7 @@ class Condition(_message.Message):
     kind: Global___ConditionKind.ValueType
     """The kind of the condition."""
     reason: _builtins.str
-    """Why, for people."""
+    """The reason, for people."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Since when."""
@@ -322,7 +322,7 @@ class ContentRef(_message.Message):
     size: _builtins.int
     """Size in bytes."""
     preview: _builtins.str
-    """The beginning, one line of at most 160 characters; empty for viewers and where prompt_log forbids it."""
+    """The first line, cut to 160 characters; empty for viewers and where prompt_log forbids it."""
     def __init__(
         self,
         *,
@@ -340,8 +340,8 @@ Global___ContentRef: _TypeAlias = ContentRef  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Usage of models and time. It is cumulative: of one generation of a thread, of a thread's lifetime, or of several threads, as
-    the field says.
+    """Usage of models and time. It is cumulative over one generation of a thread, a thread's lifetime, or several threads;
+    each field of this type says which.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -354,20 +354,22 @@ class Usage(_message.Message):
     COST_MICROS_FIELD_NUMBER: _builtins.int
     UNPRICED_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """Tokens read, cached ones included."""
+    """Input tokens, including cached ones."""
     cached_input_tokens: _builtins.int
     """Of these, tokens read from a cache."""
     output_tokens: _builtins.int
-    """Tokens written."""
+    """Output tokens."""
     turns: _builtins.int
-    """Turns ended."""
+    """Turns that have ended."""
     cost_micros: _builtins.int
-    """Known cost, in millionths of the session's currency. What the program reports at the end of a turn replaces the cost that
-    the price list gives, so it may decrease. A runner reports US dollars here, which count only in a session with that
-    currency; 0: the program reports no cost.
+    """Known cost, in millionths of the session's currency. The cost that the program reports at the end of a turn
+    replaces the cost from the price list, so the value can decrease. Runners report US dollars, which count only in a
+    session with that currency; 0: the program reports no cost.
     """
     unpriced_tokens: _builtins.int
-    """Tokens whose cost is unknown, because neither the price list nor the program gives one. They are not part of cost_micros."""
+    """Tokens whose cost is unknown, because neither the price list nor the program has a price. They are not part of
+    cost_micros.
+    """
     @_builtins.property
     def wall_time(self) -> _duration_pb2.Duration:
         """Time in running turns."""
@@ -432,30 +434,30 @@ class PlanStep(_message.Message):
         STATE_UNSPECIFIED: PlanStep._State.ValueType  # 0
         """Never sent."""
         STATE_PENDING: PlanStep._State.ValueType  # 1
-        """Not begun."""
+        """Not started."""
         STATE_IN_PROGRESS: PlanStep._State.ValueType  # 2
-        """Under way."""
+        """In progress."""
         STATE_COMPLETED: PlanStep._State.ValueType  # 3
-        """Done."""
+        """Completed."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
-        """Where a step stands."""
+        """The state of a step."""
 
     STATE_UNSPECIFIED: PlanStep.State.ValueType  # 0
     """Never sent."""
     STATE_PENDING: PlanStep.State.ValueType  # 1
-    """Not begun."""
+    """Not started."""
     STATE_IN_PROGRESS: PlanStep.State.ValueType  # 2
-    """Under way."""
+    """In progress."""
     STATE_COMPLETED: PlanStep.State.ValueType  # 3
-    """Done."""
+    """Completed."""
 
     STEP_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     step: _builtins.str
     """The step, at most 256 bytes."""
     state: Global___PlanStep.State.ValueType
-    """Where it stands."""
+    """The state of the step."""
     def __init__(
         self,
         *,
@@ -474,10 +476,11 @@ Global___PlanStep: _TypeAlias = PlanStep  # noqa: Y015
 class Budget(_message.Message):
     """Limits on the usage of a thread and its descendants. A field that is 0 or absent is unlimited.
 
-    A budget is a hard stop. When the subtree has spent it, the thread gets the condition BUDGET_EXHAUSTED, the running turns
-    of the subtree are interrupted (threads stay open), waiting turns end as INTERRUPTED, and SpawnAgent and SendInput fail
-    with BUDGET_EXHAUSTED until UpdateThreadBudget raises the budget. Usage can exceed a budget: runners report tokens at the
-    end of a turn or by telemetry, and an interrupted turn spends until it stops.
+    A budget is a hard limit. When the subtree has used it up, the thread gets the condition BUDGET_EXHAUSTED, the
+    running turns of the subtree are interrupted (threads stay open), waiting turns end as INTERRUPTED, and SpawnAgent
+    and SendInput fail with BUDGET_EXHAUSTED until UpdateThreadBudget raises the budget. Usage can exceed a budget,
+    because runners report tokens at the end of a turn or by telemetry, and an interrupted turn uses tokens until it
+    stops.
 
     A thread without a budget shares its ancestors' budgets. A thread with a budget reserves that amount from the nearest
     ancestor that limits the same resource; the amount must fit into the ancestor's remaining budget minus the unspent
@@ -491,15 +494,15 @@ class Budget(_message.Message):
     WALL_TIME_FIELD_NUMBER: _builtins.int
     COST_MICROS_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
-    """Tokens, read and written."""
+    """Input and output tokens."""
     turns: _builtins.int
-    """Turns. A turn counts when it has ended, so a thread with one may run exactly one."""
+    """Turns. A turn counts when it has ended. A thread with a budget of 1 can run exactly one turn."""
     cost_micros: _builtins.int
     """Cost, in millionths of the session's currency. Tokens without a price do not count; SpawnAgent warns about them."""
     @_builtins.property
     def wall_time(self) -> _duration_pb2.Duration:
-        """Time in running turns, added up over turns that run side by side; at least 1 ms. Measured by the supervisor, from the
-        start of a turn.
+        """Time in running turns, at least 1 ms. The times of concurrent turns are added up. The supervisor measures them from
+        the start of a turn.
         """
 
     def __init__(
@@ -534,7 +537,7 @@ class InputItem(_message.Message):
     """The path of an image on the runner's machine."""
     @_builtins.property
     def skill(self) -> Global___NamedPath:
-        """A skill that the agent shall use."""
+        """A skill that the agent must use."""
 
     @_builtins.property
     def mention(self) -> Global___NamedPath:
@@ -560,7 +563,7 @@ Global___InputItem: _TypeAlias = InputItem  # noqa: Y015
 
 @_typing.final
 class NamedPath(_message.Message):
-    """A name with the path that it stands for."""
+    """A name and its path."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -598,11 +601,11 @@ class Input(_message.Message):
     objective: _builtins.str
     """The objective, for the task block; empty: not given."""
     definition_of_done: _builtins.str
-    """How to tell that it is, for the task block; empty: not said."""
+    """The definition of done, for the task block; empty: not given."""
     override: _builtins.str
     """An operator's additional instruction for the turn that consumes this input; empty: no instruction."""
     result_schema: _builtins.str
-    """The JSON Schema of the result that the turn has to report; empty: none."""
+    """The JSON Schema of the result that the turn must report; empty: none."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputItem]:
         """The pieces, at most 64, together at most 1 MiB."""
@@ -626,7 +629,7 @@ Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class ThreadResult(_message.Message):
-    """The result that a thread reported last. Input with a result schema removes it when its turn is dispatched."""
+    """The result that a thread reported last. It is removed when a turn with a new result schema is dispatched."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -636,8 +639,8 @@ class ThreadResult(_message.Message):
     turn: _builtins.int
     """The turn that reported it."""
     document_json: _builtins.str
-    """The document itself. Set by WaitAgents and GetThread only, unless the results of an answer exceed 1 MiB in total; then
-    read the content.
+    """The document itself. Set only by WaitAgents and GetThread, unless the results of a response exceed 1 MiB in total.
+    Otherwise read the content.
     """
     @_builtins.property
     def content(self) -> Global___ContentRef:
@@ -660,7 +663,7 @@ Global___ThreadResult: _TypeAlias = ThreadResult  # noqa: Y015
 
 @_typing.final
 class Thread(_message.Message):
-    """One agent, working or idle."""
+    """An agent, working or idle."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -732,9 +735,9 @@ class Thread(_message.Message):
     parent_thread_id: _builtins.str
     """The parent's id; empty for the root."""
     depth: _builtins.int
-    """0 for the root, the parent's + 1 otherwise."""
+    """0 for the root, otherwise the parent's depth plus 1."""
     agent_type: _builtins.str
-    """The role; `default` where no template applies."""
+    """The role; `default` if no template applies."""
     agent_name: _builtins.str
     """The persona; empty for the role's default prompt."""
     label: _builtins.str
@@ -750,11 +753,11 @@ class Thread(_message.Message):
     provider: _builtins.str
     """The model provider; empty: the runner's default."""
     sandbox: _common_pb2.Sandbox.ValueType
-    """What the thread may change."""
+    """The sandbox, which limits what the thread may change."""
     generation: _builtins.int
-    """1 at spawn, + 1 at each re-placement, close and resume."""
+    """1 after the spawn, increased by 1 each time the thread is placed again, closed or resumed."""
     context_left_percent: _builtins.int
-    """How much of the model's context is left; absent: unknown."""
+    """The remaining part of the model's context in percent; absent: unknown."""
     activity: _builtins.str
     """The thread's current activity, one line."""
     runner_id: _builtins.str
@@ -764,18 +767,20 @@ class Thread(_message.Message):
     queue_position: _builtins.int
     """Its place in the queue, counted from 1; 0: not queued."""
     working_directory: _builtins.str
-    """Where its agent works; empty: the session's directory."""
+    """The directory in which its agent works; empty: the session's directory."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Which edges it may manage, as its template declares and its spawn left it; the session's setting narrows it further."""
+    """The edges that it may manage: what its template declares, narrowed by its spawn. The session's setting narrows it
+    further.
+    """
     close_policy: Global___ClosePolicy.ValueType
-    """How it is stopped."""
+    """How its running turn is stopped when it is closed."""
     wake_policy: Global___WakePolicy.ValueType
-    """Whether mail wakes it."""
+    """Whether new mail starts a turn."""
     turn: _builtins.int
-    """The turn that runs or that the thread waits for; of a settled thread, its latest turn. 0: none."""
+    """The turn that is running or waiting; for a settled thread its latest turn. 0: none."""
     @_builtins.property
     def status(self) -> Global___Status:
-        """Where the thread stands."""
+        """The thread's status."""
 
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
@@ -783,7 +788,7 @@ class Thread(_message.Message):
 
     @_builtins.property
     def tool_policy(self) -> _common_pb2.ToolPolicy:
-        """Which tools it may use: its effective policy."""
+        """The effective policy of its tools."""
 
     @_builtins.property
     def source(self) -> _common_pb2.TemplateSource:
@@ -791,8 +796,8 @@ class Thread(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___Usage:
-        """Usage in the thread's lifetime: in all turns and generations, also after it was closed. Usage of a running turn is
-        included as far as its program has reported it. The value never decreases.
+        """Usage in the thread's lifetime: in all turns and generations, also after the thread was closed. The usage of a
+        running turn is included up to the last report of its program. The value never decreases.
         """
 
     @_builtins.property
@@ -829,12 +834,12 @@ class Thread(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___ThreadResult:
-        """The result that it reported last; unset: none."""
+        """The last reported result; unset: none."""
 
     @_builtins.property
     def earlier_usage(self) -> Global___Usage:
-        """Usage of the attempts before the present one. TurnEnded and UsageRecorded report the usage of an attempt; with this added,
-        it is the usage in the thread's lifetime.
+        """Usage of the attempts before the current one. TurnEnded and UsageRecorded report the usage of the current attempt.
+        The sum is the usage in the thread's lifetime.
         """
 
     @_builtins.property

@@ -41,7 +41,7 @@ class _TranscriptKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transc
     TRANSCRIPT_KIND_TOOL_RESULT: _TranscriptKind.ValueType  # 5
     """The result of a call. The text has at most the first 4 KiB."""
     TRANSCRIPT_KIND_PLAN: _TranscriptKind.ValueType  # 6
-    """The agent's plan, whole."""
+    """The agent's whole plan."""
     TRANSCRIPT_KIND_FILE_CHANGE: _TranscriptKind.ValueType  # 7
     """A file that a turn changed."""
     TRANSCRIPT_KIND_ERROR: _TranscriptKind.ValueType  # 8
@@ -65,7 +65,7 @@ TRANSCRIPT_KIND_TOOL_CALL: TranscriptKind.ValueType  # 4
 TRANSCRIPT_KIND_TOOL_RESULT: TranscriptKind.ValueType  # 5
 """The result of a call. The text has at most the first 4 KiB."""
 TRANSCRIPT_KIND_PLAN: TranscriptKind.ValueType  # 6
-"""The agent's plan, whole."""
+"""The agent's whole plan."""
 TRANSCRIPT_KIND_FILE_CHANGE: TranscriptKind.ValueType  # 7
 """A file that a turn changed."""
 TRANSCRIPT_KIND_ERROR: TranscriptKind.ValueType  # 8
@@ -225,20 +225,20 @@ class TranscriptEntry(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     FILE_CHANGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number in the thread: 1 for the first, + 1 for each. The supervisor assigns it."""
+    """Its number in the thread: 1 for the first entry, increased by 1 for each entry. The supervisor assigns it."""
     turn: _builtins.int
     """The turn; 0: between turns."""
     generation: _builtins.int
     """The attempt."""
     kind: Global___TranscriptKind.ValueType
-    """The kind of record."""
+    """The kind of the entry."""
     text: _builtins.str
     """Its text, without the credentials that the runner gave to the program. Empty for viewers and where `content` is set."""
     text_left_out: _builtins.bool
     """The text was left out, because the transcript reached its limit or the session's `transcript` is TOOLS."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened, by the runner's clock."""
+        """When it happened, according to the runner's clock."""
 
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
@@ -246,19 +246,19 @@ class TranscriptEntry(_message.Message):
 
     @_builtins.property
     def tool_call(self) -> Global___TranscriptToolCall:
-        """Of a tool call."""
+        """The details of a tool call."""
 
     @_builtins.property
     def tool_result(self) -> Global___TranscriptToolResult:
-        """Of a tool's result."""
+        """The details of a tool result."""
 
     @_builtins.property
     def plan(self) -> _containers.RepeatedCompositeFieldContainer[_thread_pb2.PlanStep]:
-        """Of a plan."""
+        """The steps of a plan."""
 
     @_builtins.property
     def file_change(self) -> Global___TranscriptFileChange:
-        """Of a changed file."""
+        """The details of a changed file."""
 
     def __init__(
         self,

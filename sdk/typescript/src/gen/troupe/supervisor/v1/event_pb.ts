@@ -46,14 +46,14 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
   threadId: string;
 
   /**
-   * Its number in the session: 1 for the first, + 1 for each.
+   * Its number in the session: 1 for the first event, increased by 1 for each event.
    *
    * @generated from field: uint64 sequence = 3;
    */
   sequence: bigint;
 
   /**
-   * When it was recorded; never goes back within a session.
+   * When it was recorded; never decreases within a session.
    *
    * @generated from field: google.protobuf.Timestamp time = 4;
    */
@@ -81,7 +81,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
    */
   kind: {
     /**
-     * The session exists.
+     * The session was opened.
      *
      * @generated from field: troupe.supervisor.v1.SessionOpened session_opened = 10;
      */
@@ -97,7 +97,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "sessionUpdated";
   } | {
     /**
-     * The root is closed and so is the session.
+     * The root and with it the session were closed.
      *
      * @generated from field: troupe.supervisor.v1.SessionClosed session_closed = 12;
      */
@@ -105,7 +105,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "sessionClosed";
   } | {
     /**
-     * A thread exists.
+     * A thread was spawned.
      *
      * @generated from field: troupe.supervisor.v1.ThreadSpawned thread_spawned = 20;
      */
@@ -113,7 +113,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "threadSpawned";
   } | {
     /**
-     * The registry refused a spawn.
+     * The registry rejected a spawn.
      *
      * @generated from field: troupe.supervisor.v1.SpawnFailed spawn_failed = 21;
      */
@@ -129,7 +129,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "threadAdmitted";
   } | {
     /**
-     * A thread was given to a runner.
+     * A thread was placed on a runner.
      *
      * @generated from field: troupe.supervisor.v1.ThreadPlaced thread_placed = 30;
      */
@@ -137,7 +137,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "threadPlaced";
   } | {
     /**
-     * Input waits for a thread.
+     * Input was queued for a thread.
      *
      * @generated from field: troupe.supervisor.v1.InputQueued input_queued = 31;
      */
@@ -145,7 +145,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "inputQueued";
   } | {
     /**
-     * A turn was handed to the runner.
+     * A turn was dispatched to the runner.
      *
      * @generated from field: troupe.supervisor.v1.TurnDispatched turn_dispatched = 32;
      */
@@ -153,7 +153,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "turnDispatched";
   } | {
     /**
-     * The turn runs.
+     * The turn started.
      *
      * @generated from field: troupe.supervisor.v1.TurnStarted turn_started = 33;
      */
@@ -161,7 +161,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "turnStarted";
   } | {
     /**
-     * Input reached the agent within a running turn.
+     * Input was delivered to the agent during a running turn.
      *
      * @generated from field: troupe.supervisor.v1.InputDelivered input_delivered = 34;
      */
@@ -169,7 +169,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "inputDelivered";
   } | {
     /**
-     * The running turn shall stop.
+     * A stop of the running turn was requested.
      *
      * @generated from field: troupe.supervisor.v1.InterruptRequested interrupt_requested = 35;
      */
@@ -177,7 +177,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "interruptRequested";
   } | {
     /**
-     * The turn is over.
+     * The turn ended.
      *
      * @generated from field: troupe.supervisor.v1.TurnEnded turn_ended = 36;
      */
@@ -225,7 +225,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "artifactRecorded";
   } | {
     /**
-     * Tool calls were refused.
+     * Tool calls were denied.
      *
      * @generated from field: troupe.supervisor.v1.ToolDenied tool_denied = 44;
      */
@@ -233,7 +233,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "toolDenied";
   } | {
     /**
-     * What the thread and its descendants may spend changed.
+     * The budget of the thread and its descendants changed.
      *
      * @generated from field: troupe.supervisor.v1.BudgetUpdated budget_updated = 45;
      */
@@ -249,7 +249,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "closeRequested";
   } | {
     /**
-     * The thread is closed.
+     * The thread was closed.
      *
      * @generated from field: troupe.supervisor.v1.ThreadClosed thread_closed = 51;
      */
@@ -257,7 +257,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "threadClosed";
   } | {
     /**
-     * The thread is open again.
+     * The thread was resumed.
      *
      * @generated from field: troupe.supervisor.v1.ThreadResumed thread_resumed = 52;
      */
@@ -265,7 +265,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "threadResumed";
   } | {
     /**
-     * An edge exists.
+     * An edge was created.
      *
      * @generated from field: troupe.supervisor.v1.EdgeCreated edge_created = 60;
      */
@@ -273,7 +273,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "edgeCreated";
   } | {
     /**
-     * An edge is gone.
+     * An edge was deleted.
      *
      * @generated from field: troupe.supervisor.v1.EdgeDeleted edge_deleted = 61;
      */
@@ -297,7 +297,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "mailAcknowledged";
   } | {
     /**
-     * Something waits for an operator.
+     * An action needs the approval of an operator.
      *
      * @generated from field: troupe.supervisor.v1.ApprovalRequested approval_requested = 70;
      */
@@ -305,7 +305,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "approvalRequested";
   } | {
     /**
-     * It was decided.
+     * An approval was decided.
      *
      * @generated from field: troupe.supervisor.v1.ApprovalResolved approval_resolved = 71;
      */
@@ -313,7 +313,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "approvalResolved";
   } | {
     /**
-     * A group exists whose items run below the thread.
+     * A group was created, whose items run below the thread.
      *
      * @generated from field: troupe.supervisor.v1.GroupCreated group_created = 80;
      */
@@ -337,7 +337,7 @@ export type Event = Message<"troupe.supervisor.v1.Event"> & {
     case: "groupItemEnded";
   } | {
     /**
-     * The outcome of a group is certain.
+     * The outcome of a group is known.
      *
      * @generated from field: troupe.supervisor.v1.GroupEnding group_ending = 83;
      */
@@ -370,13 +370,13 @@ export const EventSchema: GenMessage<Event> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 0);
 
 /**
- * The session exists; its root follows as ThreadSpawned in the same append.
+ * The session was opened. Its root follows as ThreadSpawned in the same append.
  *
  * @generated from message troupe.supervisor.v1.SessionOpened
  */
 export type SessionOpened = Message<"troupe.supervisor.v1.SessionOpened"> & {
   /**
-   * Everything that was decided about it: limits, mode, policy, labels.
+   * The session with its settings: limits, mode, policy, labels.
    *
    * @generated from field: troupe.supervisor.v1.Session session = 1;
    */
@@ -391,7 +391,7 @@ export const SessionOpenedSchema: GenMessage<SessionOpened> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 1);
 
 /**
- * Settings changed. Fields that are absent stay as they were.
+ * Settings changed. Absent fields are unchanged.
  *
  * @generated from message troupe.supervisor.v1.SessionUpdated
  */
@@ -439,14 +439,14 @@ export type SessionUpdated = Message<"troupe.supervisor.v1.SessionUpdated"> & {
   webhooks: Webhook[];
 
   /**
-   * Whether `webhooks` replaces the present ones; an empty list then removes them.
+   * Whether `webhooks` replaces the previous ones; an empty list then removes them.
    *
    * @generated from field: bool replace_webhooks = 7;
    */
   replaceWebhooks: boolean;
 
   /**
-   * Which edges threads of graph templates may manage at most.
+   * The new upper bound of the edge management of graph templates.
    *
    * @generated from field: optional troupe.common.v1.EdgeManagement edge_management = 8;
    */
@@ -460,7 +460,7 @@ export type SessionUpdated = Message<"troupe.supervisor.v1.SessionUpdated"> & {
   orchestrators: string[];
 
   /**
-   * Whether `orchestrators` replaces the present ones; an empty list then removes them.
+   * Whether `orchestrators` replaces the previous ones; an empty list then removes them.
    *
    * @generated from field: bool replace_orchestrators = 10;
    */
@@ -475,7 +475,8 @@ export const SessionUpdatedSchema: GenMessage<SessionUpdated> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 2);
 
 /**
- * The session is over: its root is closed. Content stays until DeleteSession or retention removes it.
+ * The session was closed, because its root is closed. Its content is stored until DeleteSession or retention removes
+ * it.
  *
  * @generated from message troupe.supervisor.v1.SessionClosed
  */
@@ -490,7 +491,7 @@ export const SessionClosedSchema: GenMessage<SessionClosed> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 3);
 
 /**
- * A thread exists.
+ * A thread was spawned.
  *
  * @generated from message troupe.supervisor.v1.ThreadSpawned
  */
@@ -503,7 +504,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   parentThreadId: string;
 
   /**
-   * 0 for the root, the parent's + 1 otherwise.
+   * 0 for the root, otherwise the parent's depth plus 1.
    *
    * @generated from field: uint32 depth = 2;
    */
@@ -524,7 +525,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   firstStatus: StatusKind;
 
   /**
-   * The role; `default` where no template applies.
+   * The role; `default` if no template applies.
    *
    * @generated from field: string agent_type = 5;
    */
@@ -538,7 +539,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   agentName: string;
 
   /**
-   * The role's one-line description, at most 1 KiB of it; `resolved` has all of it.
+   * The role's one-line description, cut to 1 KiB. `resolved` has the whole description.
    *
    * @generated from field: string agent_description = 7;
    */
@@ -566,7 +567,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   threadNote: string;
 
   /**
-   * Where its agent works.
+   * The directory in which its agent works.
    *
    * @generated from field: string working_directory = 11;
    */
@@ -629,7 +630,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   spawnList: string[];
 
   /**
-   * Which edges it may manage.
+   * The edges that it may manage.
    *
    * @generated from field: troupe.common.v1.EdgeManagement edge_management = 20;
    */
@@ -657,14 +658,14 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   budget?: Budget | undefined;
 
   /**
-   * How it is stopped.
+   * How its running turn is stopped when it is closed.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 24;
    */
   closePolicy: ClosePolicy;
 
   /**
-   * Whether mail wakes it.
+   * Whether new mail starts a turn.
    *
    * @generated from field: troupe.supervisor.v1.WakePolicy wake_policy = 25;
    */
@@ -678,7 +679,7 @@ export type ThreadSpawned = Message<"troupe.supervisor.v1.ThreadSpawned"> & {
   input?: ContentRef | undefined;
 
   /**
-   * Whether its client executes it: it is never placed and holds no slot.
+   * Whether its client executes it. Such a thread is never placed on a runner and holds no slot.
    *
    * @generated from field: bool client_owned = 27;
    */
@@ -714,7 +715,7 @@ export const ThreadSpawnedSchema: GenMessage<ThreadSpawned> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 4);
 
 /**
- * The registry refused a spawn; no thread exists.
+ * The registry rejected a spawn; no thread was created.
  *
  * @generated from message troupe.supervisor.v1.SpawnFailed
  */
@@ -748,7 +749,7 @@ export type SpawnFailed = Message<"troupe.supervisor.v1.SpawnFailed"> & {
   reason: string;
 
   /**
-   * Its text.
+   * The text of the error.
    *
    * @generated from field: string message = 5;
    */
@@ -778,7 +779,7 @@ export const ThreadAdmittedSchema: GenMessage<ThreadAdmitted> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 6);
 
 /**
- * A thread was given to a runner.
+ * A thread was placed on a runner.
  *
  * @generated from message troupe.supervisor.v1.ThreadPlaced
  */
@@ -806,7 +807,7 @@ export const ThreadPlacedSchema: GenMessage<ThreadPlaced> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 7);
 
 /**
- * Input waits for a thread.
+ * Input was queued for a thread.
  *
  * @generated from message troupe.supervisor.v1.InputQueued
  */
@@ -833,7 +834,8 @@ export type InputQueued = Message<"troupe.supervisor.v1.InputQueued"> & {
   from: string;
 
   /**
-   * Whether the running turn is to get it, if its program takes more in one. Then InputDelivered follows.
+   * Whether to deliver it to the running turn, if the program accepts input during a turn. InputDelivered confirms the
+   * delivery.
    *
    * @generated from field: bool steers = 4;
    */
@@ -861,7 +863,7 @@ export const InputQueuedSchema: GenMessage<InputQueued> = /*@__PURE__*/
  */
 export type BlockRef = Message<"troupe.supervisor.v1.BlockRef"> & {
   /**
-   * What the block is for.
+   * The kind of the block.
    *
    * @generated from field: troupe.common.v1.BlockKind kind = 1;
    */
@@ -883,7 +885,7 @@ export const BlockRefSchema: GenMessage<BlockRef> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 9);
 
 /**
- * A turn was handed to the runner.
+ * A turn was dispatched to the runner.
  *
  * @generated from message troupe.supervisor.v1.TurnDispatched
  */
@@ -917,14 +919,14 @@ export type TurnDispatched = Message<"troupe.supervisor.v1.TurnDispatched"> & {
   blocks: BlockRef[];
 
   /**
-   * How much of it was sent.
+   * How much of the prompt was sent.
    *
    * @generated from field: troupe.supervisor.v1.PromptExtent extent = 5;
    */
   extent: PromptExtent;
 
   /**
-   * The newest mail that it showed; 0: none. It counts as acknowledged when the turn ends as COMPLETED.
+   * The sequence of the newest mail in its prompt; 0: no mail. The mail is acknowledged if the turn ends as COMPLETED.
    *
    * @generated from field: uint64 mail_up_to = 6;
    */
@@ -947,7 +949,7 @@ export const TurnDispatchedSchema: GenMessage<TurnDispatched> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 10);
 
 /**
- * The turn runs.
+ * The turn started.
  *
  * @generated from message troupe.supervisor.v1.TurnStarted
  */
@@ -967,7 +969,7 @@ export type TurnStarted = Message<"troupe.supervisor.v1.TurnStarted"> & {
   generation: number;
 
   /**
-   * The number of the report that said so.
+   * The number of the runner's report.
    *
    * @generated from field: uint64 report_sequence = 3;
    */
@@ -982,7 +984,7 @@ export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 11);
 
 /**
- * Input reached the agent within a running turn.
+ * Input was delivered to the agent during a running turn.
  *
  * @generated from message troupe.supervisor.v1.InputDelivered
  */
@@ -1009,7 +1011,7 @@ export type InputDelivered = Message<"troupe.supervisor.v1.InputDelivered"> & {
   generation: number;
 
   /**
-   * The number of the report that said so.
+   * The number of the runner's report.
    *
    * @generated from field: uint64 report_sequence = 4;
    */
@@ -1024,20 +1026,20 @@ export const InputDeliveredSchema: GenMessage<InputDelivered> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 12);
 
 /**
- * The running turn shall stop.
+ * A stop of the running turn was requested.
  *
  * @generated from message troupe.supervisor.v1.InterruptRequested
  */
 export type InterruptRequested = Message<"troupe.supervisor.v1.InterruptRequested"> & {
   /**
-   * The turn; a retry cannot hit the next one.
+   * The turn. A retry cannot stop the next turn.
    *
    * @generated from field: uint32 turn = 1;
    */
   turn: number;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 2;
    */
@@ -1052,7 +1054,7 @@ export const InterruptRequestedSchema: GenMessage<InterruptRequested> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_event, 13);
 
 /**
- * The turn is over. A thread that never started one ends turn 0.
+ * The turn ended. Turn 0 ends if a thread never started a turn.
  *
  * @generated from message troupe.supervisor.v1.TurnEnded
  */
@@ -1079,7 +1081,7 @@ export type TurnEnded = Message<"troupe.supervisor.v1.TurnEnded"> & {
   outcome: TurnOutcome;
 
   /**
-   * The last message or what went wrong, at most 4 KiB.
+   * The last message or the error, at most 4 KiB.
    *
    * @generated from field: string message = 4;
    */
@@ -1114,7 +1116,7 @@ export type TurnEnded = Message<"troupe.supervisor.v1.TurnEnded"> & {
   reportSequence: bigint;
 
   /**
-   * Why it was stopped.
+   * Why it was interrupted.
    *
    * @generated from field: string reason = 9;
    */
@@ -1199,7 +1201,7 @@ export const NoteSetSchema: GenMessage<NoteSet> = /*@__PURE__*/
  */
 export type ConditionChanged = Message<"troupe.supervisor.v1.ConditionChanged"> & {
   /**
-   * Which one.
+   * The condition.
    *
    * @generated from field: troupe.supervisor.v1.ConditionKind kind = 1;
    */
@@ -1213,7 +1215,7 @@ export type ConditionChanged = Message<"troupe.supervisor.v1.ConditionChanged"> 
   active: boolean;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 3;
    */
@@ -1256,8 +1258,8 @@ export const UsageRecordedSchema: GenMessage<UsageRecorded> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 18);
 
 /**
- * What the thread and its descendants may spend changed, by UpdateThreadBudget. UpdateSession changes the root's in
- * SessionUpdated.
+ * UpdateThreadBudget changed the budget of the thread and its descendants. A change of the root's budget by
+ * UpdateSession is in SessionUpdated.
  *
  * @generated from message troupe.supervisor.v1.BudgetUpdated
  */
@@ -1334,7 +1336,7 @@ export type ArtifactRecorded = Message<"troupe.supervisor.v1.ArtifactRecorded"> 
   generation: number;
 
   /**
-   * The number of the report that brought it.
+   * The number of the runner's report.
    *
    * @generated from field: uint64 report_sequence = 8;
    */
@@ -1349,7 +1351,7 @@ export const ArtifactRecordedSchema: GenMessage<ArtifactRecorded> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_event, 20);
 
 /**
- * Tool calls were refused. Equal refusals in a row are one event.
+ * Tool calls were denied. Consecutive equal denials are one event.
  *
  * @generated from message troupe.supervisor.v1.ToolDenied
  */
@@ -1369,7 +1371,7 @@ export type ToolDenied = Message<"troupe.supervisor.v1.ToolDenied"> & {
   reason: string;
 
   /**
-   * How many calls this event stands for.
+   * The number of calls.
    *
    * @generated from field: uint32 count = 3;
    */
@@ -1390,7 +1392,7 @@ export const ToolDeniedSchema: GenMessage<ToolDenied> = /*@__PURE__*/
  */
 export type CloseRequested = Message<"troupe.supervisor.v1.CloseRequested"> & {
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 1;
    */
@@ -1411,14 +1413,14 @@ export type CloseRequested = Message<"troupe.supervisor.v1.CloseRequested"> & {
   statusBefore: StatusKind;
 
   /**
-   * When the cascade is forced to its end.
+   * Time limit of the cascade, after which it is forced.
    *
    * @generated from field: google.protobuf.Timestamp deadline = 4;
    */
   deadline?: Timestamp | undefined;
 
   /**
-   * How running turns end.
+   * How running turns are stopped.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 5;
    */
@@ -1433,20 +1435,20 @@ export const CloseRequestedSchema: GenMessage<CloseRequested> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 22);
 
 /**
- * The thread is closed.
+ * The thread was closed.
  *
  * @generated from message troupe.supervisor.v1.ThreadClosed
  */
 export type ThreadClosed = Message<"troupe.supervisor.v1.ThreadClosed"> & {
   /**
-   * Whether it ended without its runner's word.
+   * Whether the thread was closed without a report from its runner.
    *
    * @generated from field: bool forced = 1;
    */
   forced: boolean;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 2;
    */
@@ -1461,7 +1463,7 @@ export const ThreadClosedSchema: GenMessage<ThreadClosed> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 23);
 
 /**
- * The thread is open again, with a new generation.
+ * The thread was resumed, with a new generation.
  *
  * @generated from message troupe.supervisor.v1.ThreadResumed
  */
@@ -1474,14 +1476,14 @@ export type ThreadResumed = Message<"troupe.supervisor.v1.ThreadResumed"> & {
   generation: number;
 
   /**
-   * The status that it has now.
+   * Its new status.
    *
    * @generated from field: troupe.supervisor.v1.Status status = 2;
    */
   status?: Status | undefined;
 
   /**
-   * The thread's present effective policy: the recorded policy, intersected with its parent's present grant.
+   * The thread's new effective policy: the recorded policy, intersected with its parent's current grant.
    *
    * @generated from field: troupe.common.v1.ToolPolicy tool_policy = 3;
    */
@@ -1510,8 +1512,8 @@ export const ThreadResumedSchema: GenMessage<ThreadResumed> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 24);
 
 /**
- * A way on which two threads may talk. Between each parent and child there is one, both ways and without an event, as
- * long as the child is open.
+ * A connection along which two threads can send handoffs. Each parent and child have such an edge in both directions
+ * while the child is open. It is created without an event.
  *
  * @generated from message troupe.supervisor.v1.Edge
  */
@@ -1538,7 +1540,7 @@ export type Edge = Message<"troupe.supervisor.v1.Edge"> & {
   toThreadId: string;
 
   /**
-   * Whether it carries both ways.
+   * Whether handoffs can be sent in both directions.
    *
    * @generated from field: bool bidirectional = 4;
    */
@@ -1567,7 +1569,8 @@ export const EdgeSchema: GenMessage<Edge> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 25);
 
 /**
- * An edge exists. It ends with EdgeDeleted, or with ThreadClosed of either end; ThreadResumed does not bring it back.
+ * An edge was created. It ends with EdgeDeleted, or with ThreadClosed of either thread. ThreadResumed does not restore
+ * it.
  *
  * @generated from message troupe.supervisor.v1.EdgeCreated
  */
@@ -1588,7 +1591,7 @@ export const EdgeCreatedSchema: GenMessage<EdgeCreated> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 26);
 
 /**
- * An edge is gone.
+ * An edge was deleted.
  *
  * @generated from message troupe.supervisor.v1.EdgeDeleted
  */
@@ -1622,7 +1625,7 @@ export type ArtifactRef = Message<"troupe.supervisor.v1.ArtifactRef"> & {
   type: string;
 
   /**
-   * Its artifact id or another reference.
+   * An artifact id or another reference.
    *
    * @generated from field: string ref = 2;
    */
@@ -1685,21 +1688,21 @@ export type Handoff = Message<"troupe.supervisor.v1.Handoff"> & {
   artifacts: ArtifactRef[];
 
   /**
-   * Whether the sender's work went well; absent: it does not say.
+   * Whether the sender's work succeeded. Absent: not stated.
    *
    * @generated from field: optional bool ok = 7;
    */
   ok?: boolean | undefined;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string ok_reason = 8;
    */
   okReason: string;
 
   /**
-   * Whether an answer is expected.
+   * Whether a response is expected.
    *
    * @generated from field: troupe.supervisor.v1.ResponseExpectation expectation = 9;
    */
@@ -1755,7 +1758,7 @@ export const HandoffSentSchema: GenMessage<HandoffSent> = /*@__PURE__*/
  */
 export type MailAcknowledged = Message<"troupe.supervisor.v1.MailAcknowledged"> & {
   /**
-   * Every mail up to this sequence is acknowledged.
+   * All mail up to this sequence is acknowledged.
    *
    * @generated from field: uint64 up_to_sequence = 1;
    */
@@ -1770,7 +1773,7 @@ export const MailAcknowledgedSchema: GenMessage<MailAcknowledged> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_event, 31);
 
 /**
- * Something waits for an operator.
+ * An action needs the approval of an operator.
  *
  * @generated from message troupe.supervisor.v1.ApprovalRequested
  */
@@ -1797,14 +1800,14 @@ export type ApprovalRequested = Message<"troupe.supervisor.v1.ApprovalRequested"
   subject: string;
 
   /**
-   * When it is denied by itself: `approval_timeout` after it was requested. Absent: never.
+   * When it expires and the action is denied: `approval_timeout` after it was requested. Absent: never.
    *
    * @generated from field: google.protobuf.Timestamp deadline = 4;
    */
   deadline?: Timestamp | undefined;
 
   /**
-   * The edge that is created when it is granted; only where it is about one.
+   * The edge that is created if it is approved. Unset for other kinds.
    *
    * @generated from field: troupe.supervisor.v1.Edge edge = 5;
    */
@@ -1833,7 +1836,7 @@ export const ApprovalRequestedSchema: GenMessage<ApprovalRequested> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_event, 32);
 
 /**
- * It was decided.
+ * An approval was decided.
  *
  * @generated from message troupe.supervisor.v1.ApprovalResolved
  */
@@ -1846,21 +1849,21 @@ export type ApprovalResolved = Message<"troupe.supervisor.v1.ApprovalResolved"> 
   approvalId: string;
 
   /**
-   * How.
+   * The decision.
    *
    * @generated from field: troupe.supervisor.v1.ApprovalDecision decision = 2;
    */
   decision: ApprovalDecision;
 
   /**
-   * By whom.
+   * The principal that decided.
    *
    * @generated from field: string by = 3;
    */
   by: string;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 4;
    */
@@ -1875,7 +1878,8 @@ export const ApprovalResolvedSchema: GenMessage<ApprovalResolved> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_event, 33);
 
 /**
- * The latest values about a running thread. Not in the log and without a sequence; a resumed watcher gets the latest.
+ * The latest values about a running thread. They are not in the log and have no sequence. A resumed stream begins with
+ * the latest values.
  *
  * @generated from message troupe.supervisor.v1.Telemetry
  */
@@ -1895,14 +1899,14 @@ export type Telemetry = Message<"troupe.supervisor.v1.Telemetry"> & {
   generation: number;
 
   /**
-   * From a runner: usage so far in this generation. To watchers: usage of the thread in its lifetime.
+   * In messages of runners: usage so far in this generation. In messages to watchers: usage in the thread's lifetime.
    *
    * @generated from field: troupe.supervisor.v1.Usage usage = 3;
    */
   usage?: Usage | undefined;
 
   /**
-   * How much of the model's context is left; absent: unknown.
+   * The remaining part of the model's context in percent; absent: unknown.
    *
    * @generated from field: optional uint32 context_left_percent = 4;
    */
@@ -1930,7 +1934,7 @@ export type Telemetry = Message<"troupe.supervisor.v1.Telemetry"> & {
   plan: PlanStep[];
 
   /**
-   * How long the turn has been running.
+   * The time for which the turn has been running.
    *
    * @generated from field: google.protobuf.Duration turn_time = 8;
    */
@@ -1945,7 +1949,7 @@ export const TelemetrySchema: GenMessage<Telemetry> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 34);
 
 /**
- * A group exists whose items run below the thread of the event.
+ * A group was created, whose items run below the thread of the event.
  *
  * @generated from message troupe.supervisor.v1.GroupCreated
  */
@@ -2001,7 +2005,7 @@ export const GroupUpdatedSchema: GenMessage<GroupUpdated> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 36);
 
 /**
- * An attempt at an item of a group ended. The last outcome of an item other than RETRIED is final.
+ * An attempt at an item of a group ended. The last outcome of an item that is not RETRIED is final.
  *
  * @generated from message troupe.supervisor.v1.GroupItemEnded
  */
@@ -2043,7 +2047,7 @@ export const GroupItemEndedSchema: GenMessage<GroupItemEnded> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 37);
 
 /**
- * The outcome of a group is certain. Its pending items are cancelled, and its running threads are being closed.
+ * The outcome of a group is known. Its pending items are cancelled, and its running threads are being closed.
  *
  * @generated from message troupe.supervisor.v1.GroupEnding
  */
@@ -2063,7 +2067,7 @@ export type GroupEnding = Message<"troupe.supervisor.v1.GroupEnding"> & {
   outcome: GroupState;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 3;
    */
@@ -2098,7 +2102,7 @@ export type GroupEnded = Message<"troupe.supervisor.v1.GroupEnded"> & {
   outcome: GroupState;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 3;
    */
@@ -2148,7 +2152,7 @@ export const GroupRetriedSchema: GenMessage<GroupRetried> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_event, 40);
 
 /**
- * How much of the prompt the runner was given.
+ * How much of the prompt was sent to the runner.
  *
  * @generated from enum troupe.supervisor.v1.PromptExtent
  */
@@ -2161,14 +2165,14 @@ export enum PromptExtent {
   UNSPECIFIED = 0,
 
   /**
-   * Every block.
+   * All blocks.
    *
    * @generated from enum value: PROMPT_EXTENT_FULL = 1;
    */
   FULL = 1,
 
   /**
-   * Mode and task only; the program still has the rest.
+   * Only the mode and task blocks, because the program still has the other blocks.
    *
    * @generated from enum value: PROMPT_EXTENT_DELTA = 2;
    */
@@ -2195,7 +2199,7 @@ export enum TurnOutcome {
   UNSPECIFIED = 0,
 
   /**
-   * Well.
+   * The turn completed.
    *
    * @generated from enum value: TURN_OUTCOME_COMPLETED = 1;
    */
@@ -2209,7 +2213,7 @@ export enum TurnOutcome {
   ERRORED = 2,
 
   /**
-   * It was stopped.
+   * It was interrupted.
    *
    * @generated from enum value: TURN_OUTCOME_INTERRUPTED = 3;
    */
@@ -2223,7 +2227,7 @@ export const TurnOutcomeSchema: GenEnum<TurnOutcome> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_event, 1);
 
 /**
- * What an edge is for.
+ * The purpose of an edge.
  *
  * @generated from enum troupe.supervisor.v1.EdgeKind
  */
@@ -2236,14 +2240,14 @@ export enum EdgeKind {
   UNSPECIFIED = 0,
 
   /**
-   * Work is handed over.
+   * The threads hand work over.
    *
    * @generated from enum value: EDGE_KIND_HANDOFF = 1;
    */
   HANDOFF = 1,
 
   /**
-   * Results are reported.
+   * The sender reports results.
    *
    * @generated from enum value: EDGE_KIND_REPORT = 2;
    */
@@ -2257,7 +2261,7 @@ export const EdgeKindSchema: GenEnum<EdgeKind> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_event, 2);
 
 /**
- * Whether the sender of a handoff expects an answer.
+ * Whether the sender of a handoff expects a response.
  *
  * @generated from enum troupe.supervisor.v1.ResponseExpectation
  */
@@ -2270,21 +2274,21 @@ export enum ResponseExpectation {
   UNSPECIFIED = 0,
 
   /**
-   * No answer.
+   * No response is expected.
    *
    * @generated from enum value: RESPONSE_EXPECTATION_NONE = 1;
    */
   NONE = 1,
 
   /**
-   * One is welcome.
+   * A response is optional.
    *
    * @generated from enum value: RESPONSE_EXPECTATION_OPTIONAL = 2;
    */
   OPTIONAL = 2,
 
   /**
-   * One is required.
+   * A response is required.
    *
    * @generated from enum value: RESPONSE_EXPECTATION_REQUIRED = 3;
    */
@@ -2298,7 +2302,7 @@ export const ResponseExpectationSchema: GenEnum<ResponseExpectation> = /*@__PURE
   enumDesc(file_troupe_supervisor_v1_event, 3);
 
 /**
- * What an approval is about.
+ * The kind of action that needs an approval.
  *
  * @generated from enum troupe.supervisor.v1.ApprovalKind
  */
@@ -2359,28 +2363,28 @@ export enum ApprovalDecision {
   UNSPECIFIED = 0,
 
   /**
-   * Yes.
+   * The action was approved.
    *
    * @generated from enum value: APPROVAL_DECISION_GRANTED = 1;
    */
   GRANTED = 1,
 
   /**
-   * No; only that call is dropped.
+   * The action was denied. Only this action is rejected.
    *
    * @generated from enum value: APPROVAL_DECISION_DENIED = 2;
    */
   DENIED = 2,
 
   /**
-   * The deadline passed without a decision; the call is denied.
+   * The deadline passed without a decision. The action is denied.
    *
    * @generated from enum value: APPROVAL_DECISION_EXPIRED = 3;
    */
   EXPIRED = 3,
 
   /**
-   * Its subject is gone.
+   * The action is no longer possible, for example because the thread was closed.
    *
    * @generated from enum value: APPROVAL_DECISION_MOOT = 4;
    */

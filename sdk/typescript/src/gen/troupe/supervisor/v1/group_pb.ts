@@ -25,21 +25,21 @@ export const file_troupe_supervisor_v1_group: GenFile = /*@__PURE__*/
  */
 export type GroupLimits = Message<"troupe.supervisor.v1.GroupLimits"> & {
   /**
-   * How many items run at a time, at most 1,000.
+   * Maximum number of items that run at the same time, at most 1,000.
    *
    * @generated from field: uint32 max_concurrency = 1;
    */
   maxConcurrency: number;
 
   /**
-   * How many items may fail without making the group fail.
+   * Number of failed items that the group tolerates.
    *
    * @generated from field: uint32 tolerated_failures = 2;
    */
   toleratedFailures: number;
 
   /**
-   * Whether no further item starts.
+   * Whether the group is paused: no further item starts.
    *
    * @generated from field: bool paused = 3;
    */
@@ -88,21 +88,21 @@ export type GroupSpec = Message<"troupe.supervisor.v1.GroupSpec"> & {
   plan?: ContentRef | undefined;
 
   /**
-   * How many items it has.
+   * The number of items.
    *
    * @generated from field: uint32 item_count = 5;
    */
   itemCount: number;
 
   /**
-   * Which items must succeed.
+   * The items that must succeed.
    *
    * @generated from field: troupe.supervisor.v1.GroupJoin join = 6;
    */
   join: GroupJoin;
 
   /**
-   * How many items must succeed, with GROUP_JOIN_QUORUM and GROUP_JOIN_ANY.
+   * The number of items that must succeed, with GROUP_JOIN_QUORUM and GROUP_JOIN_ANY.
    *
    * @generated from field: uint32 quorum = 7;
    */
@@ -123,7 +123,7 @@ export type GroupSpec = Message<"troupe.supervisor.v1.GroupSpec"> & {
   itemDeadline?: Duration | undefined;
 
   /**
-   * How often a failed item is tried again.
+   * Maximum number of retries of a failed item.
    *
    * @generated from field: uint32 retries = 10;
    */
@@ -137,7 +137,7 @@ export type GroupSpec = Message<"troupe.supervisor.v1.GroupSpec"> & {
   budget?: Budget | undefined;
 
   /**
-   * The settings at the creation.
+   * The settings at the time of the creation.
    *
    * @generated from field: troupe.supervisor.v1.GroupLimits limits = 12;
    */
@@ -172,7 +172,7 @@ export type Group = Message<"troupe.supervisor.v1.Group"> & {
   parentThreadId: string;
 
   /**
-   * The properties that the creation fixed. `limits` are those of the creation.
+   * The properties that the creation fixed. Its `limits` are those at the time of the creation.
    *
    * @generated from field: troupe.supervisor.v1.GroupSpec spec = 3;
    */
@@ -186,49 +186,49 @@ export type Group = Message<"troupe.supervisor.v1.Group"> & {
   state: GroupState;
 
   /**
-   * Why it ended, or ends.
+   * Why it ended, or is ending.
    *
    * @generated from field: string reason = 5;
    */
   reason: string;
 
   /**
-   * The present settings.
+   * The current settings.
    *
    * @generated from field: troupe.supervisor.v1.GroupLimits limits = 6;
    */
   limits?: GroupLimits | undefined;
 
   /**
-   * How many items are pending.
+   * The number of pending items.
    *
    * @generated from field: uint32 pending = 7;
    */
   pending: number;
 
   /**
-   * How many items run.
+   * The number of running items.
    *
    * @generated from field: uint32 running = 8;
    */
   running: number;
 
   /**
-   * How many items succeeded.
+   * The number of successful items.
    *
    * @generated from field: uint32 succeeded = 9;
    */
   succeeded: number;
 
   /**
-   * How many items failed.
+   * The number of failed items.
    *
    * @generated from field: uint32 failed = 10;
    */
   failed: number;
 
   /**
-   * How many items were cancelled.
+   * The number of cancelled items.
    *
    * @generated from field: uint32 cancelled = 11;
    */
@@ -277,8 +277,9 @@ export type Group = Message<"troupe.supervisor.v1.Group"> & {
   table?: ContentRef | undefined;
 
   /**
-   * What all items will have used: the usage so far, divided by the share of the items that have ended. It is too high while
-   * few have ended, because the running items count. Unset: no item has ended yet, or the group has ended.
+   * The estimated usage of all items: the usage so far, divided by the share of the items that have ended. The estimate
+   * is too high while few items have ended, because it includes the usage of running items. Unset: no item has ended
+   * yet, or the group has ended.
    *
    * @generated from field: troupe.supervisor.v1.Usage estimated_usage = 18;
    */
@@ -293,7 +294,7 @@ export const GroupSchema: GenMessage<Group> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_group, 2);
 
 /**
- * An item of a group and how it went.
+ * An item of a group and its progress.
  *
  * @generated from message troupe.supervisor.v1.GroupItemStatus
  */
@@ -320,7 +321,7 @@ export type GroupItemStatus = Message<"troupe.supervisor.v1.GroupItemStatus"> & 
   state: GroupItemState;
 
   /**
-   * How many attempts were made.
+   * The number of attempts.
    *
    * @generated from field: uint32 attempts = 4;
    */
@@ -334,7 +335,7 @@ export type GroupItemStatus = Message<"troupe.supervisor.v1.GroupItemStatus"> & 
   threadId: string;
 
   /**
-   * The result of the latest attempt, with the document as long as the page has room for it; unset: none.
+   * The result of the latest attempt. The document is left out if the page is too large. Unset: no result.
    *
    * @generated from field: troupe.supervisor.v1.ThreadResult result = 6;
    */
@@ -362,7 +363,7 @@ export type GroupItemStatus = Message<"troupe.supervisor.v1.GroupItemStatus"> & 
   usage?: Usage | undefined;
 
   /**
-   * How long the latest attempt took.
+   * The duration of the latest attempt.
    *
    * @generated from field: google.protobuf.Duration duration = 10;
    */
@@ -377,7 +378,7 @@ export const GroupItemStatusSchema: GenMessage<GroupItemStatus> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_group, 3);
 
 /**
- * Which items of a group must succeed.
+ * The items of a group that must succeed.
  *
  * @generated from enum troupe.supervisor.v1.GroupJoin
  */
@@ -397,14 +398,14 @@ export enum GroupJoin {
   ALL = 1,
 
   /**
-   * One item. The others are cancelled then.
+   * One item. The other items are then cancelled.
    *
    * @generated from enum value: GROUP_JOIN_ANY = 2;
    */
   ANY = 2,
 
   /**
-   * A number of items (`quorum`). The others are cancelled then.
+   * A number of items (`quorum`). The other items are then cancelled.
    *
    * @generated from enum value: GROUP_JOIN_QUORUM = 3;
    */
@@ -479,7 +480,7 @@ export enum GroupState {
   RUNNING = 2,
 
   /**
-   * The outcome is certain, and the items that still run are being closed.
+   * The outcome is known, and running items are being closed.
    *
    * @generated from enum value: GROUP_STATE_ENDING = 3;
    */
@@ -527,7 +528,7 @@ export enum GroupItemState {
   UNSPECIFIED = 0,
 
   /**
-   * It has not started, or is tried again later.
+   * It has not started, or waits for a retry.
    *
    * @generated from enum value: GROUP_ITEM_STATE_PENDING = 1;
    */
@@ -548,7 +549,7 @@ export enum GroupItemState {
   SUCCEEDED = 3,
 
   /**
-   * It failed, and no retry was left.
+   * It failed, and no retry is left.
    *
    * @generated from enum value: GROUP_ITEM_STATE_FAILED = 4;
    */

@@ -25,14 +25,14 @@ export const file_troupe_supervisor_v1_runner: GenFile = /*@__PURE__*/
   fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxIo0FCg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAEjcKC3Nsb3RfbmVlZGVkGAsgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuU2xvdE5lZWRlZEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIrACCgZSdW5uZXISEQoJcnVubmVyX2lkGAEgASgJEjAKBXN0YXRlGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyU3RhdGUSLwoFa2luZHMYAyADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEjgKBmxhYmVscxgEIAMoCzIoLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lci5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgFIAEoDRIQCghwcm9ncmFtcxgGIAEoDRIPCgd3b3JraW5nGAcgASgNEhIKCnNlc3Npb25faWQYCCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKsAgoLUnVubmVySGVsbG8SEQoJcnVubmVyX2lkGAEgASgJEi8KBWtpbmRzGAIgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyS2luZBI9CgZsYWJlbHMYAyADKAsyLS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWxsby5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgEIAEoDRIxCgd0aHJlYWRzGAUgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZBISCgpzZXNzaW9uX2lkGAYgASgJEhIKCnNpbmdsZV91c2UYByABKAgaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaCgpIZWxkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHR1cm4YAyABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAQgASgEIhEKD1J1bm5lckhlYXJ0YmVhdCIQCg5SdW5uZXJEcmFpbmluZyIMCgpTbG90TmVlZGVkIoIBCg1SdW5uZXJXZWxjb21lEigKBWxlYXNlGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXBlZXJzGAIgAygJEjgKB3RocmVhZHMYAyADKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5IZWxkVGhyZWFkVmVyZGljdCJWChFIZWxkVGhyZWFkVmVyZGljdBIRCgl0aHJlYWRfaWQYASABKAkSDQoFZ29fb24YAiABKAgSHwoXYXBwbGllZF9yZXBvcnRfc2VxdWVuY2UYAyABKAQiewoMU3RhcnRSZWZ1c2VkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEjMKB3JlZnVzYWwYAyABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5TdGFydFJlZnVzYWwSDwoHbWVzc2FnZRgEIAEoCSLHBAoMUnVubmVyUmVwb3J0EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBBI/Cgx0dXJuX3N0YXJ0ZWQYBCABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuU3RhcnRlZFJlcG9ydEgAEjsKCnR1cm5fZW5kZWQYBSABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuRW5kZWRSZXBvcnRIABJFCg9pbnB1dF9kZWxpdmVyZWQYBiABKAsyKi50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dERlbGl2ZXJlZFJlcG9ydEgAEjQKBnByb21wdBgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlByb21wdFJlcG9ydEgAEjgKCGFydGlmYWN0GAggASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuQXJ0aWZhY3RSZXBvcnRIABI8CgdzdG9wcGVkGAkgASgLMikudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkU3RvcHBlZFJlcG9ydEgAEjsKCnBvbGljeV9nYXAYCiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5Qb2xpY3lHYXBSZXBvcnRIABI/Cgxjb250ZXh0X2xvc3QYCyABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZXh0TG9zdFJlcG9ydEgAQgYKBGtpbmQiIQoRVHVyblN0YXJ0ZWRSZXBvcnQSDAoEdHVybhgBIAEoDSLUAQoPVHVybkVuZGVkUmVwb3J0EgwKBHR1cm4YASABKA0SMgoHb3V0Y29tZRgCIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5PdXRjb21lEg8KB21lc3NhZ2UYAyABKAkSKgoFdXNhZ2UYBCABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5Vc2FnZRIVCg1vdXRwdXRfc2hhMjU2GAUgASgJEhMKC2RpZmZfc2hhMjU2GAYgASgJEhYKDnJ1bm5lcl9zdG9wcGVkGAcgASgIIjQKFElucHV0RGVsaXZlcmVkUmVwb3J0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNIksKDFByb21wdFJlcG9ydBIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2siegoOQXJ0aWZhY3RSZXBvcnQSDAoEdHVybhgBIAEoDRIMCgRuYW1lGAIgASgJEgwKBGtpbmQYAyABKAkSEgoKbWVkaWFfdHlwZRgEIAEoCRIMCgRkYXRhGAUgASgMEg4KBmFwcGVuZBgGIAEoCBIMCgRtb3JlGAcgASgIIjUKE1RocmVhZFN0b3BwZWRSZXBvcnQSDgoGZGV0YWlsGAEgASgJEg4KBmtpbGxlZBgCIAEoCCIeCg9Qb2xpY3lHYXBSZXBvcnQSCwoDZ2FwGAEgASgJIiMKEUNvbnRleHRMb3N0UmVwb3J0Eg4KBnJlYXNvbhgBIAEoCSJ/Cg9UcmFuc2NyaXB0QmF0Y2gSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDQoFYmF0Y2gYAyABKAQSNgoHZW50cmllcxgEIAMoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRFbnRyeSJFCg1UcmFuc2NyaXB0QWNrEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEg0KBWJhdGNoGAMgASgEIkMKDFRocmVhZE91dHB1dBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIMCgR0ZXh0GAMgASgJIvQBCgtUb29sUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHRvb2wYBCABKAkSFgoOYXJndW1lbnRzX2pzb24YBSABKAkSEwoLcnVubmVyX2tpbmQYBiABKAkSFgoOcmVzb2x2ZWRfcGF0aHMYByADKAkSGAoQYXJndW1lbnRzX3NoYTI1NhgIIAEoCRIVCg1vbWl0dGVkX2J5dGVzGAkgASgEEhMKC25vdF9vZmZlcmVkGAogASgIEhEKCWRvY3Nfb25seRgLIAEoCCJYCgxUb29sRGVjaXNpb24SEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgdhbGxvd2VkGAIgASgIEg4KBnJlYXNvbhgDIAEoCRITCgthcHByb3ZhbF9pZBgEIAEoCSIgCgpDb21tYW5kQWNrEhIKCmNvbW1hbmRfaWQYASABKAkiSwoJUmVwb3J0QWNrEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBCLtAgoLU3RhcnRUaHJlYWQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhEKCXRocmVhZF9pZBgDIAEoCRISCgpnZW5lcmF0aW9uGAQgASgNEjEKCHJlc29sdmVkGAUgASgLMh8udHJvdXBlLmNvbW1vbi52MS5SZXNvbHZlZFNwYXduEjEKC3Rvb2xfcG9saWN5GAYgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EhkKEXdvcmtpbmdfZGlyZWN0b3J5GAcgASgJEigKBHR1cm4YCCABKAsyGi50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuEhQKDHRocmVhZF90b2tlbhgJIAEoCRIWCg5zdXBlcnZpc29yX3VybBgKIAEoCRINCgVkZXB0aBgLIAEoDRIRCgltYXlfc3Bhd24YDCABKAgSFAoMZGlzcGxheV9uYW1lGA0gASgJIuIBCgRUdXJuEgwKBHR1cm4YASABKA0SLQoGYmxvY2tzGAIgAygLMh0udHJvdXBlLmNvbW1vbi52MS5Qcm9tcHRCbG9jaxIyCgZleHRlbnQYAyABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRFeHRlbnQSKwoGaW5wdXRzGAQgAygLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQSEwoLdHJhY2VwYXJlbnQYBSABKAkSFgoOZG9jc19kaXJlY3RvcnkYBiABKAkSDwoHcmVwZWF0cxgHIAEoCCK4AQoMRGVsaXZlcklucHV0EhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SKgoEdHVybhgEIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5IABI1CgdydW5uaW5nGAUgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmluZ0lucHV0SABCCgoIZGVsaXZlcnkiWAoMUnVubmluZ0lucHV0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNEioKBWlucHV0GAMgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQiaAoNSW50ZXJydXB0VHVybhISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHR1cm4YBCABKA0SDgoGcmVhc29uGAUgASgJItYBCg5TaHV0ZG93blRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEjcKDGNsb3NlX3BvbGljeRgEIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5EigKBWdyYWNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnJlYXNvbhgGIAEoCRIWCg50aHJlYWRfZ29lc19vbhgHIAEoCCIeCgxSdW5uZXJHb0F3YXkSDgoGcmVhc29uGAEgASgJKoABCgtSdW5uZXJTdGF0ZRIcChhSVU5ORVJfU1RBVEVfVU5TUEVDSUZJRUQQABIZChVSVU5ORVJfU1RBVEVfQVRUQUNIRUQQARIZChVSVU5ORVJfU1RBVEVfRFJBSU5JTkcQAhIdChlSVU5ORVJfU1RBVEVfRElTQ09OTkVDVEVEEAMqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
 
 /**
- * From the runner to the supervisor. A message or a report of a newer runner, which the supervisor does not know, is passed
- * over; the report is acknowledged as void.
+ * A message from the runner to the supervisor. The supervisor ignores messages and reports that it does not know, which
+ * a newer runner may send, and acknowledges such a report as void.
  *
  * @generated from message troupe.supervisor.v1.AttachRequest
  */
 export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
   /**
-   * What the runner says.
+   * The content of the message.
    *
    * @generated from oneof troupe.supervisor.v1.AttachRequest.message
    */
@@ -46,7 +46,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "hello";
   } | {
     /**
-     * It is alive; sent at least every third of the lease.
+     * Renews the lease; sent at least every third of the lease.
      *
      * @generated from field: troupe.supervisor.v1.RunnerHeartbeat heartbeat = 2;
      */
@@ -54,7 +54,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "heartbeat";
   } | {
     /**
-     * It cannot start a thread.
+     * The runner cannot start a thread.
      *
      * @generated from field: troupe.supervisor.v1.StartRefused start_refused = 3;
      */
@@ -62,7 +62,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "startRefused";
   } | {
     /**
-     * A change of state; acknowledged when durable and resent until then.
+     * A change of state; resent until it is acknowledged as durable.
      *
      * @generated from field: troupe.supervisor.v1.RunnerReport report = 4;
      */
@@ -70,7 +70,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "report";
   } | {
     /**
-     * The latest values about a thread; lost ones are not resent.
+     * The latest values about a thread. Lost values are not resent.
      *
      * @generated from field: troupe.supervisor.v1.Telemetry telemetry = 5;
      */
@@ -78,7 +78,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "telemetry";
   } | {
     /**
-     * Output of a thread, ephemeral.
+     * Output of a thread, which is not stored.
      *
      * @generated from field: troupe.supervisor.v1.ThreadOutput output = 6;
      */
@@ -86,7 +86,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "output";
   } | {
     /**
-     * May the thread use this tool?
+     * Asks whether the thread may use a tool.
      *
      * @generated from field: troupe.supervisor.v1.ToolRequest tool_request = 7;
      */
@@ -94,7 +94,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "toolRequest";
   } | {
     /**
-     * A command of the supervisor arrived.
+     * Acknowledges a command of the supervisor.
      *
      * @generated from field: troupe.supervisor.v1.CommandAck command_ack = 8;
      */
@@ -102,7 +102,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "commandAck";
   } | {
     /**
-     * It takes no more threads.
+     * The runner takes no more threads.
      *
      * @generated from field: troupe.supervisor.v1.RunnerDraining draining = 9;
      */
@@ -110,7 +110,7 @@ export type AttachRequest = Message<"troupe.supervisor.v1.AttachRequest"> & {
     case: "draining";
   } | {
     /**
-     * Entries of a thread's transcript; acknowledged when durable and resent until then.
+     * Entries of a thread's transcript; resent until they are acknowledged as durable.
      *
      * @generated from field: troupe.supervisor.v1.TranscriptBatch transcript = 10;
      */
@@ -135,19 +135,19 @@ export const AttachRequestSchema: GenMessage<AttachRequest> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 0);
 
 /**
- * From the supervisor to the runner.
+ * A message from the supervisor to the runner.
  *
  * @generated from message troupe.supervisor.v1.AttachResponse
  */
 export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
   /**
-   * What the supervisor says.
+   * The content of the message.
    *
    * @generated from oneof troupe.supervisor.v1.AttachResponse.message
    */
   message: {
     /**
-     * The answer to hello.
+     * The response to `hello`.
      *
      * @generated from field: troupe.supervisor.v1.RunnerWelcome welcome = 1;
      */
@@ -155,7 +155,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "welcome";
   } | {
     /**
-     * Reports that are durable.
+     * Acknowledges durable reports.
      *
      * @generated from field: troupe.supervisor.v1.ReportAck report_ack = 2;
      */
@@ -163,7 +163,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "reportAck";
   } | {
     /**
-     * Start a thread.
+     * Starts a thread.
      *
      * @generated from field: troupe.supervisor.v1.StartThread start_thread = 3;
      */
@@ -171,7 +171,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "startThread";
   } | {
     /**
-     * Give a thread its next turn, or more input in a running one.
+     * Sends a thread its next turn, or more input for a running turn.
      *
      * @generated from field: troupe.supervisor.v1.DeliverInput deliver_input = 4;
      */
@@ -179,7 +179,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "deliverInput";
   } | {
     /**
-     * Stop the running turn; the thread stays.
+     * Stops the running turn. The thread stays open.
      *
      * @generated from field: troupe.supervisor.v1.InterruptTurn interrupt = 5;
      */
@@ -187,7 +187,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "interrupt";
   } | {
     /**
-     * Stop the thread's program.
+     * Stops the thread's program.
      *
      * @generated from field: troupe.supervisor.v1.ShutdownThread shutdown = 6;
      */
@@ -195,7 +195,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "shutdown";
   } | {
     /**
-     * The answer to a tool request.
+     * The response to a tool request.
      *
      * @generated from field: troupe.supervisor.v1.ToolDecision tool_decision = 7;
      */
@@ -203,7 +203,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "toolDecision";
   } | {
     /**
-     * The supervisor is shutting down; attach again, elsewhere or later. Threads continue.
+     * The supervisor is shutting down. Attach again, to another supervisor or later. Threads continue.
      *
      * @generated from field: troupe.supervisor.v1.RunnerGoAway go_away = 8;
      */
@@ -211,7 +211,7 @@ export type AttachResponse = Message<"troupe.supervisor.v1.AttachResponse"> & {
     case: "goAway";
   } | {
     /**
-     * Entries that are durable.
+     * Acknowledges durable entries of a transcript.
      *
      * @generated from field: troupe.supervisor.v1.TranscriptAck transcript_ack = 9;
      */
@@ -228,7 +228,7 @@ export const AttachResponseSchema: GenMessage<AttachResponse> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 1);
 
 /**
- * What kind of agent program a runner can execute, and what it can hold it to.
+ * A kind of agent program that a runner can execute, and the restrictions that the runner can enforce on it.
  *
  * @generated from message troupe.supervisor.v1.RunnerKind
  */
@@ -248,14 +248,14 @@ export type RunnerKind = Message<"troupe.supervisor.v1.RunnerKind"> & {
   enforcesTools: boolean;
 
   /**
-   * Whether the operating system keeps a READ_ONLY thread from writing.
+   * Whether the operating system prevents a READ_ONLY thread from writing.
    *
    * @generated from field: bool enforces_read_only = 3;
    */
   enforcesReadOnly: boolean;
 
   /**
-   * Whether the operating system keeps a WORKSPACE_WRITE thread from writing outside its workspace. Without it, such a
+   * Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, such a
    * thread's call of a tool that writes files is denied unless it names its paths. Default: false.
    *
    * @generated from field: bool enforces_workspace = 4;
@@ -305,28 +305,28 @@ export type Runner = Message<"troupe.supervisor.v1.Runner"> & {
   labels: { [key: string]: string };
 
   /**
-   * How many threads' programs it keeps at once; 0: it decides itself.
+   * Maximum number of threads' programs that it keeps at the same time; 0: the runner decides.
    *
    * @generated from field: uint32 capacity = 5;
    */
   capacity: number;
 
   /**
-   * The programs that it has.
+   * The number of programs that it has.
    *
    * @generated from field: uint32 programs = 6;
    */
   programs: number;
 
   /**
-   * The programs that work on a turn, or that were sent one.
+   * The number of programs that work on a turn, or to which a turn was sent.
    *
    * @generated from field: uint32 working = 7;
    */
   working: number;
 
   /**
-   * It takes threads of this session only; empty: of any session.
+   * The only session whose threads it takes; empty: all sessions.
    *
    * @generated from field: string session_id = 8;
    */
@@ -341,7 +341,7 @@ export const RunnerSchema: GenMessage<Runner> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 3);
 
 /**
- * Who a runner is.
+ * The identity and the properties of a runner.
  *
  * @generated from message troupe.supervisor.v1.RunnerHello
  */
@@ -368,29 +368,30 @@ export type RunnerHello = Message<"troupe.supervisor.v1.RunnerHello"> & {
   labels: { [key: string]: string };
 
   /**
-   * How many threads' programs it keeps at once, at work or waiting; 0: it decides by start_refused alone.
+   * Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: no limit, and the runner
+   * rejects threads with start_refused.
    *
    * @generated from field: uint32 capacity = 4;
    */
   capacity: number;
 
   /**
-   * The threads that it has, from before this stream.
+   * The threads that it still has from an earlier stream.
    *
    * @generated from field: repeated troupe.supervisor.v1.HeldThread threads = 5;
    */
   threads: HeldThread[];
 
   /**
-   * Takes threads of this session only; empty: of any session.
+   * The only session whose threads it takes; empty: all sessions.
    *
    * @generated from field: string session_id = 6;
    */
   sessionId: string;
 
   /**
-   * Executes threads of one session only, that of its first thread, and ends when all of them are closed or placed
-   * elsewhere. Its idle programs are never stopped for another thread.
+   * Whether it executes threads of one session only, which is the session of its first thread. It exits when all of
+   * them are closed or placed on other runners. Its idle programs are never stopped for another thread.
    *
    * @generated from field: bool single_use = 7;
    */
@@ -405,7 +406,7 @@ export const RunnerHelloSchema: GenMessage<RunnerHello> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 4);
 
 /**
- * A thread that a returning runner still has.
+ * A thread that a reattaching runner still has.
  *
  * @generated from message troupe.supervisor.v1.HeldThread
  */
@@ -425,14 +426,14 @@ export type HeldThread = Message<"troupe.supervisor.v1.HeldThread"> & {
   generation: number;
 
   /**
-   * The last turn that it was given.
+   * The last turn that was dispatched to it.
    *
    * @generated from field: uint32 turn = 3;
    */
   turn: number;
 
   /**
-   * The last report that it made, acknowledged or not.
+   * The last report that it sent, acknowledged or not.
    *
    * @generated from field: uint64 report_sequence = 4;
    */
@@ -447,7 +448,7 @@ export const HeldThreadSchema: GenMessage<HeldThread> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 5);
 
 /**
- * The runner is alive.
+ * Renews the lease of a runner.
  *
  * @generated from message troupe.supervisor.v1.RunnerHeartbeat
  */
@@ -462,10 +463,10 @@ export const RunnerHeartbeatSchema: GenMessage<RunnerHeartbeat> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 6);
 
 /**
- * The runner drains: it receives no more threads and lets running turns finish. The supervisor stops the programs of settled
- * threads at once and after each turn. Draining applies to this stream only; a runner that attaches again must send it
- * again. The runner exits when it has no thread left. At its drain deadline it interrupts the remaining turns, reports them
- * with `runner_stopped`, and exits when these reports are acknowledged.
+ * The runner drains: it receives no more threads and lets running turns finish. The supervisor stops the programs of
+ * settled threads at once, and each other program after its turn. Draining applies to this stream only; a runner that
+ * attaches again must send it again. The runner exits when it has no threads left. At its drain deadline it interrupts
+ * the remaining turns, reports them with `runner_stopped`, and exits when these reports are acknowledged.
  *
  * @generated from message troupe.supervisor.v1.RunnerDraining
  */
@@ -480,8 +481,8 @@ export const RunnerDrainingSchema: GenMessage<RunnerDraining> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 7);
 
 /**
- * The runner refused a thread of another supervisor because its slots are taken. The supervisor stops the program that has
- * been idle longest, if it has one there.
+ * The runner rejected a thread of another supervisor because its slots are taken. The supervisor that receives this
+ * message stops its program that has been idle longest on the runner, if it has an idle one there.
  *
  * @generated from message troupe.supervisor.v1.SlotNeeded
  */
@@ -496,27 +497,27 @@ export const SlotNeededSchema: GenMessage<SlotNeeded> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 8);
 
 /**
- * The answer to hello.
+ * The response to `hello`.
  *
  * @generated from message troupe.supervisor.v1.RunnerWelcome
  */
 export type RunnerWelcome = Message<"troupe.supervisor.v1.RunnerWelcome"> & {
   /**
-   * How long the runner is trusted without a word from it.
+   * The duration of the lease: maximum time without a message from the runner.
    *
    * @generated from field: google.protobuf.Duration lease = 1;
    */
   lease?: Duration | undefined;
 
   /**
-   * Addresses of the other supervisors, to attach to as well.
+   * Addresses of the other supervisors, to which the runner must attach as well.
    *
    * @generated from field: repeated string peers = 2;
    */
   peers: string[];
 
   /**
-   * What to do with each thread of hello.
+   * The decision on each thread of `hello`.
    *
    * @generated from field: repeated troupe.supervisor.v1.HeldThreadVerdict threads = 3;
    */
@@ -531,7 +532,7 @@ export const RunnerWelcomeSchema: GenMessage<RunnerWelcome> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 9);
 
 /**
- * What to do with a thread that a returning runner has.
+ * The decision on a thread that a reattaching runner still has.
  *
  * @generated from message troupe.supervisor.v1.HeldThreadVerdict
  */
@@ -544,14 +545,14 @@ export type HeldThreadVerdict = Message<"troupe.supervisor.v1.HeldThreadVerdict"
   threadId: string;
 
   /**
-   * Whether the thread continues; otherwise the runner stops its program, and its reports are ignored.
+   * Whether the thread continues. Otherwise the runner stops its program, and its reports are ignored.
    *
    * @generated from field: bool go_on = 2;
    */
   goOn: boolean;
 
   /**
-   * The last report that is durable; later ones are to be resent.
+   * The number of the last durable report. The runner must resend later reports.
    *
    * @generated from field: uint64 applied_report_sequence = 3;
    */
@@ -586,14 +587,14 @@ export type StartRefused = Message<"troupe.supervisor.v1.StartRefused"> & {
   generation: number;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: troupe.supervisor.v1.StartRefusal refusal = 3;
    */
   refusal: StartRefusal;
 
   /**
-   * Why, for people.
+   * The reason, for people.
    *
    * @generated from field: string message = 4;
    */
@@ -608,7 +609,7 @@ export const StartRefusedSchema: GenMessage<StartRefused> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 11);
 
 /**
- * A change of state that the runner saw.
+ * A change of state on the runner.
  *
  * @generated from message troupe.supervisor.v1.RunnerReport
  */
@@ -621,14 +622,14 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
   threadId: string;
 
   /**
-   * The attempt; reports of another attempt than the present one are void.
+   * The attempt. Reports of an attempt that is not the current one are void.
    *
    * @generated from field: uint32 generation = 2;
    */
   generation: number;
 
   /**
-   * Its number in the attempt: 1 for the first, + 1 for each.
+   * Its number in the attempt: 1 for the first report, increased by 1 for each report.
    *
    * @generated from field: uint64 report_sequence = 3;
    */
@@ -641,7 +642,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
    */
   kind: {
     /**
-     * A turn began.
+     * A turn started.
      *
      * @generated from field: troupe.supervisor.v1.TurnStartedReport turn_started = 4;
      */
@@ -649,7 +650,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
     case: "turnStarted";
   } | {
     /**
-     * A turn is over.
+     * A turn ended.
      *
      * @generated from field: troupe.supervisor.v1.TurnEndedReport turn_ended = 5;
      */
@@ -657,7 +658,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
     case: "turnEnded";
   } | {
     /**
-     * Input reached the agent within a running turn.
+     * Input was delivered to the agent during a running turn.
      *
      * @generated from field: troupe.supervisor.v1.InputDeliveredReport input_delivered = 6;
      */
@@ -681,7 +682,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
     case: "artifact";
   } | {
     /**
-     * The thread's program has ended, as asked or by itself.
+     * The thread's program ended, on request or by itself.
      *
      * @generated from field: troupe.supervisor.v1.ThreadStoppedReport stopped = 9;
      */
@@ -689,7 +690,7 @@ export type RunnerReport = Message<"troupe.supervisor.v1.RunnerReport"> & {
     case: "stopped";
   } | {
     /**
-     * The thread's policy has a gap that the program cannot close.
+     * The program cannot enforce a part of the thread's policy.
      *
      * @generated from field: troupe.supervisor.v1.PolicyGapReport policy_gap = 10;
      */
@@ -714,7 +715,7 @@ export const RunnerReportSchema: GenMessage<RunnerReport> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 12);
 
 /**
- * A turn began.
+ * A turn started.
  *
  * @generated from message troupe.supervisor.v1.TurnStartedReport
  */
@@ -735,7 +736,7 @@ export const TurnStartedReportSchema: GenMessage<TurnStartedReport> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_runner, 13);
 
 /**
- * A turn is over.
+ * A turn ended.
  *
  * @generated from message troupe.supervisor.v1.TurnEndedReport
  */
@@ -755,7 +756,7 @@ export type TurnEndedReport = Message<"troupe.supervisor.v1.TurnEndedReport"> & 
   outcome: TurnOutcome;
 
   /**
-   * The last message or what went wrong, at most 1 MiB.
+   * The last message or the error, at most 1 MiB.
    *
    * @generated from field: string message = 3;
    */
@@ -783,8 +784,8 @@ export type TurnEndedReport = Message<"troupe.supervisor.v1.TurnEndedReport"> & 
   diffSha256: string;
 
   /**
-   * Whether the runner interrupted the turn because the runner itself was stopped. With the restart policy ON_LOST the turn
-   * is then dispatched to the next runner; otherwise it is INTERRUPTED.
+   * Whether the runner interrupted the turn because the runner itself is stopping. With the restart policy ON_LOST, the
+   * turn is then dispatched to another runner; otherwise it is INTERRUPTED.
    *
    * @generated from field: bool runner_stopped = 7;
    */
@@ -799,7 +800,7 @@ export const TurnEndedReportSchema: GenMessage<TurnEndedReport> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 14);
 
 /**
- * Input reached the agent within a running turn.
+ * Input was delivered to the agent during a running turn.
  *
  * @generated from message troupe.supervisor.v1.InputDeliveredReport
  */
@@ -827,8 +828,9 @@ export const InputDeliveredReportSchema: GenMessage<InputDeliveredReport> = /*@_
   messageDesc(file_troupe_supervisor_v1_runner, 15);
 
 /**
- * The prompt as the program was given it. It is kept as an artifact of the kind `prompt`: a JSON array of its blocks, each
- * with `kind`, `sha256` and `text`. The text is null where prompt_log is HASHES; where it is OFF, nothing is kept.
+ * The prompt as the program received it. It is stored as an artifact of the kind `prompt`: a JSON array of its blocks,
+ * each with `kind`, `sha256` and `text`. The text is null where prompt_log is HASHES. Where prompt_log is OFF, nothing
+ * is stored.
  *
  * @generated from message troupe.supervisor.v1.PromptReport
  */
@@ -856,19 +858,20 @@ export const PromptReportSchema: GenMessage<PromptReport> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 16);
 
 /**
- * An artifact of a thread, or a piece of one. An artifact has at most 16 MiB; a larger one is dropped whole, with a warning
- * in the supervisor's log.
+ * An artifact of a thread, or a piece of an artifact. An artifact has at most 16 MiB. A larger one is dropped
+ * completely, with a warning in the supervisor's log.
  *
- * The pieces of an artifact are consecutive reports of their attempt, in order. Nothing of an artifact is durable before its
- * last piece is, so only that piece is acknowledged, for all of them: a runner that attaches again resends every piece. An
- * artifact that is interleaved with another report is dropped. When a runner's incomplete artifacts exceed 64 MiB in total,
- * the least recently continued one is dropped.
+ * The pieces of an artifact are consecutive reports of their attempt, in order. No piece is durable before the last
+ * one, so only the last piece is acknowledged, for all pieces: a runner that attaches again resends every piece. An
+ * artifact that is interleaved with another report is dropped. When a runner's incomplete artifacts exceed 64 MiB in
+ * total, the least recently continued one is dropped.
  *
  * @generated from message troupe.supervisor.v1.ArtifactReport
  */
 export type ArtifactReport = Message<"troupe.supervisor.v1.ArtifactReport"> & {
   /**
-   * The turn that made it. An artifact of a turn that the thread has not had is void: it is acknowledged and not recorded.
+   * The turn that produced it. An artifact of a turn that the thread has not had is void: it is acknowledged and not
+   * recorded.
    *
    * @generated from field: uint32 turn = 1;
    */
@@ -889,28 +892,28 @@ export type ArtifactReport = Message<"troupe.supervisor.v1.ArtifactReport"> & {
   kind: string;
 
   /**
-   * Its media type; cut to 128 bytes. Of a later piece it does not count.
+   * Its media type; cut to 128 bytes. Ignored in later pieces.
    *
    * @generated from field: string media_type = 4;
    */
   mediaType: string;
 
   /**
-   * Its bytes, at most 3 MiB a report; `append` continues the artifact of the same name and turn.
+   * Its bytes, at most 3 MiB in a report.
    *
    * @generated from field: bytes data = 5;
    */
   data: Uint8Array;
 
   /**
-   * Whether the bytes continue the artifact of the report before.
+   * Whether the bytes continue the artifact of the previous report, which has the same name and turn.
    *
    * @generated from field: bool append = 6;
    */
   append: boolean;
 
   /**
-   * Whether more bytes of it follow in the next report.
+   * Whether the next report has more bytes of it.
    *
    * @generated from field: bool more = 7;
    */
@@ -925,13 +928,13 @@ export const ArtifactReportSchema: GenMessage<ArtifactReport> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 17);
 
 /**
- * The thread's program has ended.
+ * The thread's program ended.
  *
  * @generated from message troupe.supervisor.v1.ThreadStoppedReport
  */
 export type ThreadStoppedReport = Message<"troupe.supervisor.v1.ThreadStoppedReport"> & {
   /**
-   * How, for people: `exit status 0`, `killed after its grace`.
+   * How it ended, for people: `exit status 0`, `killed after its grace`.
    *
    * @generated from field: string detail = 1;
    */
@@ -953,7 +956,7 @@ export const ThreadStoppedReportSchema: GenMessage<ThreadStoppedReport> = /*@__P
   messageDesc(file_troupe_supervisor_v1_runner, 18);
 
 /**
- * The program cannot close a gap of the thread's policy.
+ * The program cannot enforce a part of the thread's policy.
  *
  * @generated from message troupe.supervisor.v1.PolicyGapReport
  */
@@ -974,13 +977,13 @@ export const PolicyGapReportSchema: GenMessage<PolicyGapReport> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 19);
 
 /**
- * A program was started for a thread that had one before, and does not remember the conversation.
+ * A new program was started for a thread, and does not remember the conversation of the previous program.
  *
  * @generated from message troupe.supervisor.v1.ContextLostReport
  */
 export type ContextLostReport = Message<"troupe.supervisor.v1.ContextLostReport"> & {
   /**
-   * Why, for people; at most 4 KiB are kept.
+   * The reason, for people; cut to 4 KiB.
    *
    * @generated from field: string reason = 1;
    */
@@ -995,8 +998,8 @@ export const ContextLostReportSchema: GenMessage<ContextLostReport> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_runner, 20);
 
 /**
- * Entries of a thread's transcript, in order. The supervisor assigns their numbers. A batch of entries that waits for more
- * entries is sent after 250 ms at the latest, and before the next report of its thread.
+ * Entries of a thread's transcript, in order. The supervisor assigns their numbers. A runner sends an incomplete batch
+ * after 250 ms at the latest, and before the next report of its thread.
  *
  * @generated from message troupe.supervisor.v1.TranscriptBatch
  */
@@ -1009,14 +1012,15 @@ export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & 
   threadId: string;
 
   /**
-   * The attempt. A batch of an earlier attempt than the last one of the transcript is void.
+   * The attempt. A batch of an attempt before the last one in the transcript is void.
    *
    * @generated from field: uint32 generation = 2;
    */
   generation: number;
 
   /**
-   * The batch's number in the attempt: 1 for the first, + 1 for each. A batch that was stored before is void.
+   * The batch's number in the attempt: 1 for the first batch, increased by 1 for each batch. A batch that is already
+   * stored is void.
    *
    * @generated from field: uint64 batch = 3;
    */
@@ -1039,7 +1043,7 @@ export const TranscriptBatchSchema: GenMessage<TranscriptBatch> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 21);
 
 /**
- * Entries that are durable.
+ * Acknowledges durable entries of a transcript.
  *
  * @generated from message troupe.supervisor.v1.TranscriptAck
  */
@@ -1059,7 +1063,7 @@ export type TranscriptAck = Message<"troupe.supervisor.v1.TranscriptAck"> & {
   generation: number;
 
   /**
-   * Every batch up to this number is durable, or void.
+   * Every batch up to this number is durable or void.
    *
    * @generated from field: uint64 batch = 3;
    */
@@ -1074,7 +1078,8 @@ export const TranscriptAckSchema: GenMessage<TranscriptAck> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 22);
 
 /**
- * Output of a thread. Kept in a ring of 64 KiB a thread, never in the log.
+ * Output of a thread. The supervisor keeps the last 64 KiB of each thread in memory, and does not write them to the
+ * log.
  *
  * @generated from message troupe.supervisor.v1.ThreadOutput
  */
@@ -1109,14 +1114,15 @@ export const ThreadOutputSchema: GenMessage<ThreadOutput> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 23);
 
 /**
- * Asks whether the thread may use a tool. A request beyond its bounds is rejected, and so is a request while 1,024 requests
- * of the stream are pending. A request ends with its stream; the runner repeats it on the next stream.
+ * Asks whether the thread may use a tool. A request that exceeds the limits below is rejected, and so is a request
+ * while 1,024 requests of the stream are pending. A request ends with its stream; the runner repeats it on the next
+ * stream.
  *
  * @generated from message troupe.supervisor.v1.ToolRequest
  */
 export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
   /**
-   * The id of the question; the answer carries it. At most 128 bytes.
+   * The id of the request, which the decision repeats. At most 128 bytes.
    *
    * @generated from field: string request_id = 1;
    */
@@ -1137,15 +1143,15 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
   generation: number;
 
   /**
-   * The canonical name of the tool, or the program's own name if the table has no canonical name. At most 256 bytes.
+   * The canonical name of the tool, or the program's own name if there is no canonical name. At most 256 bytes.
    *
    * @generated from field: string tool = 4;
    */
   tool: string;
 
   /**
-   * The arguments as JSON, at most 64 KiB. The runner replaces the credentials that it gave to the program by
-   * `<redacted>`, and nothing else. Empty where omitted_bytes is set.
+   * The arguments as JSON, at most 64 KiB. The runner replaces the credentials that it gave to the program with
+   * `<redacted>`, and nothing else. Empty if omitted_bytes is set.
    *
    * @generated from field: string arguments_json = 5;
    */
@@ -1159,8 +1165,8 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
   runnerKind: string;
 
   /**
-   * The paths that the call would write, absolute and with links resolved; at most 64, each of at most 4 KiB. Empty: not
-   * known, which counts as anywhere.
+   * The paths that the call would write, absolute and with links resolved; at most 64, each of at most 4 KiB. Empty:
+   * unknown, which counts as any path.
    *
    * @generated from field: repeated string resolved_paths = 7;
    */
@@ -1168,7 +1174,7 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
 
   /**
    * SHA-256 of the call before redaction: tool, arguments and resolved paths, in the runner's own canonical form; 64
-   * lower-case hexadecimal digits, other values are denied. An approval covers only calls with the same digest and the
+   * lower-case hexadecimal digits. Other values are denied. An approval covers only calls with the same digest and the
    * same fields of this request. Empty: nothing was redacted or omitted, and the fields identify the call.
    *
    * @generated from field: string arguments_sha256 = 8;
@@ -1176,24 +1182,24 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
   argumentsSha256: string;
 
   /**
-   * The size of the arguments in bytes where they are too large to be sent; 0: arguments_json has all of them. A call
-   * that needs an operator is then denied, because the operator could not see what it does.
+   * The size of the arguments in bytes, if they are too large to be sent; 0: arguments_json has all of them. If the
+   * call needs an approval, it is denied, because the operator could not see what it does.
    *
    * @generated from field: uint64 omitted_bytes = 9;
    */
   omittedBytes: bigint;
 
   /**
-   * Whether the program did not offer the tool to its model and has refused the call already. The supervisor then records
-   * the denial, and answers why the tool is not available; it never asks an operator. Default: false.
+   * Whether the program already denied the call because it had not offered the tool to its model. The supervisor then
+   * records the denial and returns the reason why the tool is not available. It never asks an operator. Default: false.
    *
    * @generated from field: bool not_offered = 10;
    */
   notOffered: boolean;
 
   /**
-   * Whether the operating system keeps the program from writing anywhere but in the directory that `Turn.docs_directory`
-   * named. Commands are then allowed in PLANNING mode. Ignored unless the kind has `enforces_workspace`. Default: false.
+   * Whether the operating system prevents the program from writing outside the directory in `Turn.docs_directory`.
+   * Commands are then allowed in PLANNING mode. Ignored unless the kind has `enforces_workspace`. Default: false.
    *
    * @generated from field: bool docs_only = 11;
    */
@@ -1208,13 +1214,13 @@ export const ToolRequestSchema: GenMessage<ToolRequest> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 24);
 
 /**
- * The answer to a tool request. Where an operator must approve the call, it comes when that is decided.
+ * The response to a tool request. If an operator must approve the call, it is sent after the decision.
  *
  * @generated from message troupe.supervisor.v1.ToolDecision
  */
 export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
   /**
-   * The id of the question.
+   * The id of the request.
    *
    * @generated from field: string request_id = 1;
    */
@@ -1228,14 +1234,14 @@ export type ToolDecision = Message<"troupe.supervisor.v1.ToolDecision"> & {
   allowed: boolean;
 
   /**
-   * Why not, for the agent.
+   * Why the call is denied, for the agent.
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * The approval that decided. Empty: no operator decided.
+   * The approval that decided the call. Empty: no operator decided.
    *
    * @generated from field: string approval_id = 4;
    */
@@ -1250,7 +1256,7 @@ export const ToolDecisionSchema: GenMessage<ToolDecision> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 25);
 
 /**
- * A command of the supervisor arrived.
+ * Acknowledges a command of the supervisor.
  *
  * @generated from message troupe.supervisor.v1.CommandAck
  */
@@ -1271,7 +1277,7 @@ export const CommandAckSchema: GenMessage<CommandAck> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 26);
 
 /**
- * Reports that are durable.
+ * Acknowledges durable reports.
  *
  * @generated from message troupe.supervisor.v1.ReportAck
  */
@@ -1291,7 +1297,7 @@ export type ReportAck = Message<"troupe.supervisor.v1.ReportAck"> & {
   generation: number;
 
   /**
-   * Every report up to this number is durable, or void.
+   * Every report up to this number is durable or void.
    *
    * @generated from field: uint64 report_sequence = 3;
    */
@@ -1306,7 +1312,7 @@ export const ReportAckSchema: GenMessage<ReportAck> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 27);
 
 /**
- * Start a thread.
+ * Starts a thread.
  *
  * @generated from message troupe.supervisor.v1.StartThread
  */
@@ -1340,7 +1346,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
   generation: number;
 
   /**
-   * What the spawn resolved to.
+   * The settings to which the spawn was resolved.
    *
    * @generated from field: troupe.common.v1.ResolvedSpawn resolved = 5;
    */
@@ -1354,7 +1360,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
   toolPolicy?: ToolPolicy | undefined;
 
   /**
-   * Where the agent works.
+   * The directory in which the agent works.
    *
    * @generated from field: string working_directory = 7;
    */
@@ -1368,14 +1374,14 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
   turn?: Turn | undefined;
 
   /**
-   * The thread's own token; nothing else of the supervisor's may reach the agent.
+   * The thread's own token. The runner must not give any other credential of the supervisor to the agent.
    *
    * @generated from field: string thread_token = 9;
    */
   threadToken: string;
 
   /**
-   * Where the agent's tools reach the supervisor, as a URL.
+   * The URL at which the agent's tools reach the supervisor.
    *
    * @generated from field: string supervisor_url = 10;
    */
@@ -1389,7 +1395,7 @@ export type StartThread = Message<"troupe.supervisor.v1.StartThread"> & {
   depth: number;
 
   /**
-   * Whether the thread may still spawn by depth; false: it is offered no spawn tools.
+   * Whether the depth limit allows the thread to spawn. If false, the thread is offered no spawn tools.
    *
    * @generated from field: bool may_spawn = 12;
    */
@@ -1431,14 +1437,14 @@ export type Turn = Message<"troupe.supervisor.v1.Turn"> & {
   blocks: PromptBlock[];
 
   /**
-   * Whether they are the whole prompt or what changed.
+   * Whether the blocks are the whole prompt or only the changed ones.
    *
    * @generated from field: troupe.supervisor.v1.PromptExtent extent = 3;
    */
   extent: PromptExtent;
 
   /**
-   * The inputs that the turn consumes, as they came.
+   * The inputs that the turn consumes, in the order of their arrival.
    *
    * @generated from field: repeated troupe.supervisor.v1.Input inputs = 4;
    */
@@ -1452,17 +1458,17 @@ export type Turn = Message<"troupe.supervisor.v1.Turn"> & {
   traceparent: string;
 
   /**
-   * The session's docs directory, if the turn begins in PLANNING mode: the only directory in which its tools may write. A
-   * thread with a worktree of its own writes in that worktree's directory instead. Empty: IMPLEMENTATION mode, or a session
-   * without a directory.
+   * The session's docs directory, if the turn begins in PLANNING mode: the only directory in which the turn's tools may
+   * write. A thread with its own worktree writes in the corresponding directory of its worktree instead. Empty:
+   * IMPLEMENTATION mode, or a session without a directory.
    *
    * @generated from field: string docs_directory = 6;
    */
   docsDirectory: string;
 
   /**
-   * Whether an earlier attempt ended in the middle of a turn with inputs of this turn. A part of the work may be done.
-   * Default: false.
+   * Whether an earlier attempt ended during a turn with the inputs of this turn. A part of the work may already be
+   * done. Default: false.
    *
    * @generated from field: bool repeats = 7;
    */
@@ -1477,7 +1483,7 @@ export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 29);
 
 /**
- * Give a thread its next turn, or more input in a running one.
+ * Sends a thread its next turn, or more input for a running turn.
  *
  * @generated from message troupe.supervisor.v1.DeliverInput
  */
@@ -1541,7 +1547,7 @@ export const DeliverInputSchema: GenMessage<DeliverInput> = /*@__PURE__*/
  */
 export type RunningInput = Message<"troupe.supervisor.v1.RunningInput"> & {
   /**
-   * The input's number; InputDeliveredReport names it.
+   * The input's number, which InputDeliveredReport repeats.
    *
    * @generated from field: uint32 number = 1;
    */
@@ -1570,7 +1576,7 @@ export const RunningInputSchema: GenMessage<RunningInput> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 31);
 
 /**
- * Stop the running turn; the thread stays.
+ * Stops the running turn. The thread stays open.
  *
  * @generated from message troupe.supervisor.v1.InterruptTurn
  */
@@ -1604,7 +1610,7 @@ export type InterruptTurn = Message<"troupe.supervisor.v1.InterruptTurn"> & {
   turn: number;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 5;
    */
@@ -1619,7 +1625,7 @@ export const InterruptTurnSchema: GenMessage<InterruptTurn> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 32);
 
 /**
- * Stop the thread's program.
+ * Stops the thread's program.
  *
  * @generated from message troupe.supervisor.v1.ShutdownThread
  */
@@ -1646,28 +1652,29 @@ export type ShutdownThread = Message<"troupe.supervisor.v1.ShutdownThread"> & {
   generation: number;
 
   /**
-   * How.
+   * How to stop it.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 4;
    */
   closePolicy: ClosePolicy;
 
   /**
-   * How long the program may take before it is killed.
+   * Maximum time for the program to exit before it is killed.
    *
    * @generated from field: google.protobuf.Duration grace = 5;
    */
   grace?: Duration | undefined;
 
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 6;
    */
   reason: string;
 
   /**
-   * Whether the thread stays open: its program makes room, or another attempt is in its place. What the thread has on disk has to stay then.
+   * Whether the thread stays open, because its program is stopped for another thread or because another attempt
+   * replaces it. The thread's files must then be kept.
    *
    * @generated from field: bool thread_goes_on = 7;
    */
@@ -1682,13 +1689,13 @@ export const ShutdownThreadSchema: GenMessage<ShutdownThread> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_runner, 33);
 
 /**
- * The supervisor is going away.
+ * The supervisor is shutting down.
  *
  * @generated from message troupe.supervisor.v1.RunnerGoAway
  */
 export type RunnerGoAway = Message<"troupe.supervisor.v1.RunnerGoAway"> & {
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 1;
    */
@@ -1723,7 +1730,7 @@ export enum RunnerState {
   ATTACHED = 1,
 
   /**
-   * It is attached and finishes its turns. It takes no more threads.
+   * It is attached and finishes its running turns. It takes no more threads.
    *
    * @generated from enum value: RUNNER_STATE_DRAINING = 2;
    */
@@ -1744,7 +1751,7 @@ export const RunnerStateSchema: GenEnum<RunnerState> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_runner, 0);
 
 /**
- * Why a thread could not be started.
+ * Why a thread was not started.
  *
  * @generated from enum troupe.supervisor.v1.StartRefusal
  */
@@ -1757,21 +1764,21 @@ export enum StartRefusal {
   UNSPECIFIED = 0,
 
   /**
-   * The runner is full; another one, or later.
+   * The runner has no free slot. Try another runner, or later.
    *
    * @generated from enum value: START_REFUSAL_NO_CAPACITY = 1;
    */
   NO_CAPACITY = 1,
 
   /**
-   * It cannot hold the role to its policy.
+   * It cannot enforce the role's policy.
    *
    * @generated from enum value: START_REFUSAL_POLICY_NOT_ENFORCEABLE = 2;
    */
   POLICY_NOT_ENFORCEABLE = 2,
 
   /**
-   * No program of it fits provider and model, or it does not start.
+   * It has no program for the provider and the model, or the program does not start.
    *
    * @generated from enum value: START_REFUSAL_NO_PROGRAM = 3;
    */
@@ -1791,13 +1798,13 @@ export const StartRefusalSchema: GenEnum<StartRefusal> = /*@__PURE__*/
  */
 export const ThreadRunnerService: GenService<{
   /**
-   * Attaches a runner. The first message is `hello`; the answer is `welcome`. The runner holds a lease that heartbeats
-   * keep: after half of the lease the threads are UNREACHABLE, and after the whole lease they are settled or placed again.
-   * One stream per runner id: a second one ends the first.
+   * Attaches a runner. The first message is `hello`; the response is `welcome`. Heartbeats renew the runner's lease.
+   * Half a lease after the last heartbeat, its threads are UNREACHABLE. After the whole lease they are settled or
+   * placed again. A runner id has one stream: a second stream ends the first one.
    *
-   * A settled thread's program may wait for the thread's next turn; it counts against `capacity` like any other program.
-   * When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The thread stays
-   * open, and its next turn starts a new attempt with the whole prompt.
+   * The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
+   * program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
+   * thread stays open, and its next turn starts a new attempt with the whole prompt.
    *
    * @generated from rpc troupe.supervisor.v1.ThreadRunnerService.Attach
    */

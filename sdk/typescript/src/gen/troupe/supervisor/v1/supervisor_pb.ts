@@ -37,7 +37,7 @@ export const file_troupe_supervisor_v1_supervisor: GenFile = /*@__PURE__*/
  */
 export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRequest"> & {
   /**
-   * Makes a retry safe, by principal; at most 128 bytes. Empty: the call is not idempotent.
+   * Makes a retry of the same principal safe; at most 128 bytes. Empty: the call is not idempotent.
    *
    * @generated from field: string request_id = 1;
    */
@@ -59,7 +59,8 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   workspaceDigest: string;
 
   /**
-   * The root's input, as text. Without input the root is its client's: RUNNING, and never placed.
+   * The root's input, as text. A root without input belongs to its client: it is RUNNING and is never placed on a
+   * runner.
    *
    * @generated from field: optional string message = 4;
    */
@@ -80,7 +81,7 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   agentType: string;
 
   /**
-   * The root's persona. Whatever a request names of these and the next three is checked as it is for a spawn.
+   * The root's persona. The persona, the model, the reasoning effort and the provider are checked as for a spawn.
    *
    * @generated from field: string agent_name = 7;
    */
@@ -94,14 +95,14 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   model: string;
 
   /**
-   * The root's reasoning effort, inherited likewise.
+   * The root's reasoning effort, inherited by threads that do not name a reasoning effort.
    *
    * @generated from field: string reasoning_effort = 9;
    */
   reasoningEffort: string;
 
   /**
-   * The root's provider, inherited likewise.
+   * The root's provider, inherited by threads that do not name a provider.
    *
    * @generated from field: string provider = 10;
    */
@@ -115,14 +116,14 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   sandbox: Sandbox;
 
   /**
-   * The tools that no thread of the session may exceed. Unset: every tool.
+   * The upper bound of the tools of every thread in the session. Unset: all tools.
    *
    * @generated from field: troupe.supervisor.v1.ToolCeiling tool_ceiling = 12;
    */
   toolCeiling?: ToolCeiling | undefined;
 
   /**
-   * What a child may be granted. Default ATTENUATE.
+   * The upper bound of a child's permissions. Default ATTENUATE.
    *
    * @generated from field: troupe.supervisor.v1.PolicyInheritance policy_inheritance = 13;
    */
@@ -143,14 +144,14 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   slotRelease: SlotRelease;
 
   /**
-   * What the session may spend. Unset: without bound.
+   * The budget of the session. Unset: no limit.
    *
    * @generated from field: troupe.supervisor.v1.Budget budget = 16;
    */
   budget?: Budget | undefined;
 
   /**
-   * What the session is for. Default IMPLEMENTATION.
+   * The purpose of the session. Default IMPLEMENTATION.
    *
    * @generated from field: troupe.common.v1.Mode mode = 17;
    */
@@ -199,42 +200,44 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   labels: { [key: string]: string };
 
   /**
-   * Patterns of tools of which every call by a thread needs an operator's approval; at most 64. They match as in a role.
-   * A call of the supervisor's own tools is one, however it comes: a spawn by a thread waits as AWAITING_APPROVAL, an
-   * edge as its approval_id says, and any other call until it is decided or its deadline comes (DEADLINE_EXCEEDED with
-   * the approval_id; the same call again within the turn, with the same request_id, waits on). Denied, it is TOOL_DENIED.
+   * Patterns of tools; every call of such a tool by a thread needs an operator's approval. At most 64. They match as in
+   * a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn then waits as
+   * AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or its deadline
+   * passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same request_id,
+   * continues to wait. A denied call returns TOOL_DENIED.
    *
    * @generated from field: repeated string approve_tools = 28;
    */
   approveTools: string[];
 
   /**
-   * Gives the session's threads only to runners that have all of these labels; at most 32, keys and values at most 128
-   * bytes, each on one line. Empty: to any runner.
+   * Places the session's threads only on runners that have all of these labels; at most 32, keys and values at most 128
+   * bytes, each on one line. Empty: on any runner.
    *
    * @generated from field: map<string, string> runner_labels = 30;
    */
   runnerLabels: { [key: string]: string };
 
   /**
-   * How long after its end the session is kept; then it is deleted with all its content. Unset: until DeleteSession.
+   * How long the session is kept after it is closed. Then it is deleted with all its content. Unset: until
+   * DeleteSession.
    *
    * @generated from field: google.protobuf.Duration retention = 32;
    */
   retention?: Duration | undefined;
 
   /**
-   * The most that threads of graph templates may manage. It only narrows what their templates declare.
-   * Default ALL.
+   * The upper bound of the edge management of graph templates. It can only narrow what the templates declare. Default
+   * ALL.
    *
    * @generated from field: troupe.common.v1.EdgeManagement edge_management = 33;
    */
   edgeManagement: EdgeManagement;
 
   /**
-   * Graph templates whose threads need no approval for their spawns and edges, as far as they may make them; at most 64
-   * names of at most 128 bytes. A name is the template's exact name in any scope: a project that has a template
-   * of that name has an orchestrator.
+   * Graph templates whose threads are orchestrators. Orchestrators need no approval for their permitted spawns and
+   * edges. At most 64 names of at most 128 bytes. A name is the template's exact name in any scope, so a project's
+   * template with that name is included.
    *
    * @generated from field: repeated string orchestrators = 34;
    */
@@ -291,14 +294,14 @@ export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@_
  */
 export type ToolCeiling = Message<"troupe.supervisor.v1.ToolCeiling"> & {
   /**
-   * Patterns that are allowed. Empty: everything that deny_list does not name.
+   * Allowed patterns. Empty: all tools that match no pattern of deny_list.
    *
    * @generated from field: repeated string allow_list = 1;
    */
   allowList: string[];
 
   /**
-   * Patterns that are denied; deny beats allow.
+   * Denied patterns, which take precedence over allow_list.
    *
    * @generated from field: repeated string deny_list = 2;
    */
@@ -333,7 +336,7 @@ export type CreateSessionResponse = Message<"troupe.supervisor.v1.CreateSessionR
   threadToken: string;
 
   /**
-   * How the root's agent type was chosen. Set if the request has auto_route, except in the answer to a retry.
+   * How the root's agent type was chosen. Set if the request has auto_route, except in the response to a retry.
    *
    * @generated from field: troupe.supervisor.v1.AgentRoute route = 3;
    */
@@ -354,22 +357,22 @@ export const CreateSessionResponseSchema: GenMessage<CreateSessionResponse> = /*
  */
 export type AgentRoute = Message<"troupe.supervisor.v1.AgentRoute"> & {
   /**
-   * The agent type; `default` where none was selected.
+   * The agent type; `default` if none was selected.
    *
    * @generated from field: string agent_type = 1;
    */
   agentType: string;
 
   /**
-   * Why, for people: `matched agent name 'x', keyword 'k'`, `selected explicitly ('x')`, `Multiple agents matched: a, b`,
-   * `No confident keyword match.`
+   * The reason, for people: `matched agent name 'x', keyword 'k'`, `selected explicitly ('x')`, `Multiple agents
+   * matched: a, b`, `No confident keyword match.`
    *
    * @generated from field: string reason = 2;
    */
   reason: string;
 
   /**
-   * Every agent type that scored, best first, then by name; at most 100. Empty unless scores decided.
+   * Every agent type with a score, best first, then by name; at most 100. Empty if the choice did not depend on scores.
    *
    * @generated from field: repeated troupe.supervisor.v1.AgentRouteScore scores = 3;
    */
@@ -384,7 +387,7 @@ export const AgentRouteSchema: GenMessage<AgentRoute> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 3);
 
 /**
- * How well one agent type fits a text.
+ * The score of an agent type for a text.
  *
  * @generated from message troupe.supervisor.v1.AgentRouteScore
  */
@@ -397,7 +400,7 @@ export type AgentRouteScore = Message<"troupe.supervisor.v1.AgentRouteScore"> & 
   agentType: string;
 
   /**
-   * Points: 3 for all of the name's words, else 2 for the name as a substring; 1 for each keyword.
+   * The score: 3 points if all words of the name occur, else 2 if the name is a substring; 1 for each keyword.
    *
    * @generated from field: uint32 score = 2;
    */
@@ -419,13 +422,13 @@ export const AgentRouteScoreSchema: GenMessage<AgentRouteScore> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 4);
 
 /**
- * Which session to read.
+ * Selects the session to read.
  *
  * @generated from message troupe.supervisor.v1.GetSessionRequest
  */
 export type GetSessionRequest = Message<"troupe.supervisor.v1.GetSessionRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 1;
    */
@@ -461,20 +464,20 @@ export const GetSessionResponseSchema: GenMessage<GetSessionResponse> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_supervisor, 6);
 
 /**
- * Which sessions to list.
+ * Selects the sessions to list.
  *
  * @generated from message troupe.supervisor.v1.ListSessionsRequest
  */
 export type ListSessionsRequest = Message<"troupe.supervisor.v1.ListSessionsRequest"> & {
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 2;
    */
@@ -488,7 +491,7 @@ export type ListSessionsRequest = Message<"troupe.supervisor.v1.ListSessionsRequ
   labels: { [key: string]: string };
 
   /**
-   * Closed ones too.
+   * Whether to include closed sessions.
    *
    * @generated from field: bool include_closed = 4;
    */
@@ -516,7 +519,7 @@ export type ListSessionsResponse = Message<"troupe.supervisor.v1.ListSessionsRes
   sessions: Session[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -531,7 +534,7 @@ export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@_
   messageDesc(file_troupe_supervisor_v1_supervisor, 8);
 
 /**
- * Which sessions to follow.
+ * Selects the sessions to follow.
  *
  * @generated from message troupe.supervisor.v1.WatchSessionsRequest
  */
@@ -544,7 +547,7 @@ export type WatchSessionsRequest = Message<"troupe.supervisor.v1.WatchSessionsRe
   labels: { [key: string]: string };
 
   /**
-   * Closed ones too.
+   * Whether to include closed sessions.
    *
    * @generated from field: bool include_closed = 2;
    */
@@ -559,20 +562,20 @@ export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@_
   messageDesc(file_troupe_supervisor_v1_supervisor, 9);
 
 /**
- * News about a session; of one session at most once a second, as it is by then.
+ * A change of a session, sent at most once a second for each session, with its state at that time.
  *
  * @generated from message troupe.supervisor.v1.WatchSessionsResponse
  */
 export type WatchSessionsResponse = Message<"troupe.supervisor.v1.WatchSessionsResponse"> & {
   /**
-   * The session as it is now.
+   * The current session.
    *
    * @generated from field: troupe.supervisor.v1.Session session = 1;
    */
   session?: Session | undefined;
 
   /**
-   * Whether it was deleted or no longer matches.
+   * Whether the session was deleted or no longer matches.
    *
    * @generated from field: bool removed = 2;
    */
@@ -594,7 +597,7 @@ export const WatchSessionsResponseSchema: GenMessage<WatchSessionsResponse> = /*
   messageDesc(file_troupe_supervisor_v1_supervisor, 10);
 
 /**
- * What to change. Fields that are absent stay as they are.
+ * The changes of a session. Absent fields stay unchanged.
  *
  * @generated from message troupe.supervisor.v1.UpdateSessionRequest
  */
@@ -614,21 +617,22 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   sessionId: string;
 
   /**
-   * The new mode. It binds prompts from the next turn on.
+   * The new mode. It applies to prompts from the next turn on.
    *
    * @generated from field: optional troupe.common.v1.Mode mode = 3;
    */
   mode?: Mode | undefined;
 
   /**
-   * The new limits; its absent fields stay. Limits below what is in use bind what comes; nothing is closed for them.
+   * The new limits; absent fields stay unchanged. Limits below the current usage apply to new threads only; nothing is
+   * closed.
    *
    * @generated from field: troupe.supervisor.v1.Limits limits = 4;
    */
   limits?: Limits | undefined;
 
   /**
-   * The new budget of the whole session, which is the root's; an empty one is without bound.
+   * The new budget of the whole session, which is the budget of the root. An empty message removes the limit.
    *
    * @generated from field: troupe.supervisor.v1.Budget budget = 5;
    */
@@ -649,21 +653,21 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   orchestration?: Orchestration | undefined;
 
   /**
-   * The new receivers of notifications, at most 8, each URL once. A receiver that stays keeps its position.
+   * The new receivers of notifications, at most 8, each URL once. A receiver whose URL is unchanged keeps its position.
    *
    * @generated from field: repeated troupe.supervisor.v1.Webhook webhooks = 8;
    */
   webhooks: Webhook[];
 
   /**
-   * Whether `webhooks` replaces the present ones.
+   * Whether `webhooks` replaces the current ones.
    *
    * @generated from field: bool replace_webhooks = 9;
    */
   replaceWebhooks: boolean;
 
   /**
-   * Which edges threads of graph templates may manage at most from now on.
+   * The new upper bound of the edge management of graph templates.
    *
    * @generated from field: optional troupe.common.v1.EdgeManagement edge_management = 10;
    */
@@ -677,7 +681,7 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   orchestrators: string[];
 
   /**
-   * Whether `orchestrators` replaces the present ones.
+   * Whether `orchestrators` replaces the current ones.
    *
    * @generated from field: bool replace_orchestrators = 12;
    */
@@ -713,7 +717,7 @@ export const UpdateSessionResponseSchema: GenMessage<UpdateSessionResponse> = /*
   messageDesc(file_troupe_supervisor_v1_supervisor, 12);
 
 /**
- * Which session to close.
+ * Selects the session to close.
  *
  * @generated from message troupe.supervisor.v1.CloseSessionRequest
  */
@@ -733,21 +737,21 @@ export type CloseSessionRequest = Message<"troupe.supervisor.v1.CloseSessionRequ
   sessionId: string;
 
   /**
-   * Whether to answer only when everything is down.
+   * Whether to respond only after all threads are closed.
    *
    * @generated from field: bool wait = 3;
    */
   wait: boolean;
 
   /**
-   * When the cascade is forced to its end. Default and most 30 s.
+   * Time limit of the cascade, after which it is forced. Default and maximum: 30 s.
    *
    * @generated from field: google.protobuf.Duration deadline = 4;
    */
   deadline?: Duration | undefined;
 
   /**
-   * How running turns end. Unset: each thread's own.
+   * How running turns are stopped. Unset: each thread's own policy.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 5;
    */
@@ -783,7 +787,7 @@ export const CloseSessionResponseSchema: GenMessage<CloseSessionResponse> = /*@_
   messageDesc(file_troupe_supervisor_v1_supervisor, 14);
 
 /**
- * Which session to remove. It must be closed.
+ * Selects the session to delete. It must be closed.
  *
  * @generated from message troupe.supervisor.v1.DeleteSessionRequest
  */
@@ -839,7 +843,7 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -867,15 +871,16 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   items: InputItem[];
 
   /**
-   * The role. Empty, with no role_template: `default`, which inherits everything.
+   * The role. If it and role_template are empty: `default`, which inherits everything.
    *
    * @generated from field: string agent_type = 6;
    */
   agentType: string;
 
   /**
-   * The graph template, instead of agent_type; case-sensitive. It is a namespace of its own: a spawn_list names agent
-   * types, so that a caller that has one may spawn no graph template. The thread's agent_type is the template's name.
+   * The graph template, instead of agent_type; case-sensitive. Graph templates have their own namespace. A spawn_list
+   * contains agent types only, so a caller with a spawn_list cannot spawn graph templates. The thread's agent_type is
+   * the template's name.
    *
    * @generated from field: string role_template = 7;
    */
@@ -889,21 +894,21 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   agentName: string;
 
   /**
-   * Overrides the model of persona and role.
+   * Overrides the model of the persona and the role.
    *
    * @generated from field: string model = 9;
    */
   model: string;
 
   /**
-   * Overrides the effort of persona and role.
+   * Overrides the reasoning effort of the persona and the role.
    *
    * @generated from field: string reasoning_effort = 10;
    */
   reasoningEffort: string;
 
   /**
-   * Refuses (DIGEST_MISMATCH) unless the template's SHA-256 is this one.
+   * Rejects the call (DIGEST_MISMATCH) unless the template has this SHA-256.
    *
    * @generated from field: string expected_digest = 11;
    */
@@ -924,16 +929,16 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   label: string;
 
   /**
-   * A name that is unique in the session, case-insensitive: at most 64 of the letters A to Z and a to z, digits, `.`, `_`
-   * and `-`. `root`, `parent`, `self` and everything in the form of a UUID are rejected with INVALID_ARGUMENT. A thread
-   * whose spawn is denied gives its alias back.
+   * A name that is unique in the session, case-insensitive: at most 64 letters A to Z and a to z, digits, `.`, `_` and
+   * `-`. `root`, `parent`, `self` and every text in the form of a UUID are rejected with INVALID_ARGUMENT. The alias
+   * becomes free if the spawn is denied.
    *
    * @generated from field: string alias = 14;
    */
   alias: string;
 
   /**
-   * Where the agent works, absolute and without `..`. Empty: the parent's.
+   * The agent's directory, absolute and without `..`. Empty: the parent's.
    *
    * @generated from field: string working_directory = 15;
    */
@@ -968,7 +973,8 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   provider: string;
 
   /**
-   * Narrows what the template declares. What a thread spawns never gets more than the graph threads above it have.
+   * Narrows the edge management that the template declares. Descendants never get more than the graph threads above
+   * them have.
    *
    * @generated from field: troupe.common.v1.EdgeManagement edge_management = 20;
    */
@@ -976,77 +982,78 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
 
   /**
    * Narrows the graph template's capabilities to these; at most 64 of at most 128 bytes. Empty: all. A capability that
-   * the template does not declare is INVALID_ARGUMENT. Some have an effect here: `edge_management_all` and `spawn_nodes`
-   * allow EDGE_MANAGEMENT_ALL, `edge_management_self` allows EDGE_MANAGEMENT_SELF; the default is EDGE_MANAGEMENT_NONE.
-   * Only `edit_code` or `write_docs` allow apply_patch, write_file and delete_file, only `run_commands` allows
-   * exec_command and write_stdin. The prompt defines the meaning of the others.
+   * the template does not declare is INVALID_ARGUMENT. The supervisor enforces these: `edge_management_all` and
+   * `spawn_nodes` allow EDGE_MANAGEMENT_ALL, `edge_management_self` allows EDGE_MANAGEMENT_SELF; the default is
+   * EDGE_MANAGEMENT_NONE. Only `edit_code` or `write_docs` allow apply_patch, write_file and delete_file, only
+   * `run_commands` allows exec_command and write_stdin. The prompt defines the meaning of the others.
    *
    * @generated from field: repeated string capabilities = 21;
    */
   capabilities: string[];
 
   /**
-   * Narrows the thread's tools, and with them those of every thread below it: no grant_list gives back what this takes.
+   * Narrows the tools of the thread and of all its descendants: no grant_list can restore a removed tool.
    *
    * @generated from field: troupe.supervisor.v1.ToolCeiling permissions = 22;
    */
   permissions?: ToolCeiling | undefined;
 
   /**
-   * Takes the place of the role block. Operators only.
+   * Replaces the role block. Operators only.
    *
    * @generated from field: string custom_system_prompt = 23;
    */
   customSystemPrompt: string;
 
   /**
-   * What to do when no slot is free. Default REFUSE.
+   * The action if no slot is free. Default REFUSE.
    *
    * @generated from field: troupe.supervisor.v1.OnLimit on_limit = 24;
    */
   onLimit: OnLimit;
 
   /**
-   * What the thread and its descendants may spend, carved from the parent's.
+   * The budget of the thread and its descendants, reserved from the parent's budget.
    *
    * @generated from field: troupe.supervisor.v1.Budget budget = 25;
    */
   budget?: Budget | undefined;
 
   /**
-   * How the thread is stopped. Default TERMINATE.
+   * How the thread's running turn is stopped when the thread is closed. Default TERMINATE.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 26;
    */
   closePolicy: ClosePolicy;
 
   /**
-   * Whether mail wakes it. Default NONE.
+   * Whether new mail starts a turn. Default NONE.
    *
    * @generated from field: troupe.supervisor.v1.WakePolicy wake_policy = 27;
    */
   wakePolicy: WakePolicy;
 
   /**
-   * Whether to answer the thread's token; to an operator or the parent only.
+   * Whether to return the thread's token; to an operator or the parent only.
    *
    * @generated from field: bool return_token = 28;
    */
   returnToken: boolean;
 
   /**
-   * Routes the message's text (at most its first 64 KiB) to one of the agent types that the caller may spawn, by names and
-   * keywords. agent_type, if given, selects by name or keyword. A tie or no match selects `default`; SpawnAgentResponse
-   * says why. Not together with role_template.
+   * Routes the message's text (at most its first 64 KiB) to one of the agent types that the caller may spawn, by names
+   * and keywords. agent_type, if set, selects by name or keyword. A tie or no match selects `default`;
+   * SpawnAgentResponse has the reason. Not together with role_template.
    *
    * @generated from field: bool auto_route = 29;
    */
   autoRoute: boolean;
 
   /**
-   * The JSON Schema (draft 2020-12) that the thread's result must match. At most 64 KiB, with references within the schema
-   * only, and without recursion. A turn that completes without a valid result is followed by a repair turn that lists
-   * the errors; without one left, the thread is ERRORED with RESULT_INVALID. Empty: no result is requested.
+   * The JSON Schema (draft 2020-12) that the thread's result must match. At most 64 KiB, with references within the
+   * schema only, and without recursion. A turn that completes without a valid result is followed by a repair turn that
+   * lists the errors. If no repair turn is left, the thread is ERRORED with RESULT_INVALID. Empty: no result is
+   * requested.
    *
    * @generated from field: string result_schema = 30;
    */
@@ -1074,9 +1081,10 @@ export const SpawnAgentRequestSchema: GenMessage<SpawnAgentRequest> = /*@__PURE_
  */
 export type SpawnAgentResponse = Message<"troupe.supervisor.v1.SpawnAgentResponse"> & {
   /**
-   * The thread. AWAITING_APPROVAL where the caller is of a graph template and no orchestrator, or a thread of a session
-   * whose approve_tools names spawn_agent or spawn_node: it starts, or queues, once an operator grants that with
-   * ResolveApproval. Until then its token opens nothing and it can have no children; input waits.
+   * The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator, or if the
+   * session's approve_tools match spawn_agent or spawn_node for the calling thread. It starts, or is queued, after an
+   * operator grants the approval with ResolveApproval. Until then its token is not accepted, it can have no children,
+   * and its input waits.
    *
    * @generated from field: troupe.supervisor.v1.Thread thread = 1;
    */
@@ -1104,7 +1112,7 @@ export type SpawnAgentResponse = Message<"troupe.supervisor.v1.SpawnAgentRespons
   warnings: string[];
 
   /**
-   * How the agent type was chosen. Set if the request has auto_route, except in the answer to a retry.
+   * How the agent type was chosen. Set if the request has auto_route, except in the response to a retry.
    *
    * @generated from field: troupe.supervisor.v1.AgentRoute route = 5;
    */
@@ -1132,7 +1140,7 @@ export type SendInputRequest = Message<"troupe.supervisor.v1.SendInputRequest"> 
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1167,7 +1175,7 @@ export type SendInputRequest = Message<"troupe.supervisor.v1.SendInputRequest"> 
   interrupt: boolean;
 
   /**
-   * What to do when no slot is free. Default REFUSE.
+   * The action if no slot is free. Default REFUSE.
    *
    * @generated from field: troupe.supervisor.v1.OnLimit on_limit = 7;
    */
@@ -1190,7 +1198,8 @@ export type SendInputRequest = Message<"troupe.supervisor.v1.SendInputRequest"> 
   steer: boolean;
 
   /**
-   * The schema of the result, as in SpawnAgentRequest. It replaces the one of an earlier input. Not together with steer.
+   * The schema of the result, as in SpawnAgentRequest. It replaces the schema of an earlier input. Not together with
+   * steer.
    *
    * @generated from field: string result_schema = 10;
    */
@@ -1247,7 +1256,7 @@ export const SendInputResponseSchema: GenMessage<SendInputResponse> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_supervisor, 20);
 
 /**
- * What to stop.
+ * Selects the turns to stop.
  *
  * @generated from message troupe.supervisor.v1.InterruptAgentRequest
  */
@@ -1260,7 +1269,7 @@ export type InterruptAgentRequest = Message<"troupe.supervisor.v1.InterruptAgent
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1274,21 +1283,21 @@ export type InterruptAgentRequest = Message<"troupe.supervisor.v1.InterruptAgent
   threadId: string;
 
   /**
-   * Only if this turn is running, so that a retry cannot hit the next one.
+   * Stops only this turn, so that a retry cannot stop the next turn.
    *
    * @generated from field: optional uint32 turn = 4;
    */
   turn?: number | undefined;
 
   /**
-   * Whether the descendants continue.
+   * Whether the descendants' turns continue.
    *
    * @generated from field: bool only_this = 5;
    */
   onlyThis: boolean;
 
   /**
-   * Why; at most 256 bytes.
+   * The reason; at most 256 bytes.
    *
    * @generated from field: string reason = 6;
    */
@@ -1316,8 +1325,8 @@ export type InterruptAgentResponse = Message<"troupe.supervisor.v1.InterruptAgen
   thread?: Thread | undefined;
 
   /**
-   * The threads whose turns this call stopped or asked to stop, parents before children. One whose turn was to stop
-   * already is not among them. A retry gets those of the first call.
+   * The threads whose turns this call stopped or asked to stop, parents before children. Threads whose turns were
+   * already being stopped are not included. A retry returns the threads of the first call.
    *
    * @generated from field: repeated string interrupted_thread_ids = 2;
    */
@@ -1332,13 +1341,13 @@ export const InterruptAgentResponseSchema: GenMessage<InterruptAgentResponse> = 
   messageDesc(file_troupe_supervisor_v1_supervisor, 22);
 
 /**
- * What to wait for.
+ * Selects the threads to wait for.
  *
  * @generated from message troupe.supervisor.v1.WaitAgentsRequest
  */
 export type WaitAgentsRequest = Message<"troupe.supervisor.v1.WaitAgentsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -1352,7 +1361,7 @@ export type WaitAgentsRequest = Message<"troupe.supervisor.v1.WaitAgentsRequest"
   threadIds: string[];
 
   /**
-   * How long at most. Default 5 minutes, at most 30; never past the call's deadline.
+   * Maximum waiting time. Default 5 minutes, at most 30 minutes; never past the call's deadline.
    *
    * @generated from field: google.protobuf.Duration timeout = 3;
    */
@@ -1380,22 +1389,22 @@ export const WaitAgentsRequestSchema: GenMessage<WaitAgentsRequest> = /*@__PURE_
  */
 export type WaitAgentsResponse = Message<"troupe.supervisor.v1.WaitAgentsResponse"> & {
   /**
-   * The threads that are settled: all that were when the call came, else the first ones to be. With WAIT_MODE_ALL: all
-   * threads, or those that are settled when the time has passed.
+   * The settled threads. With WAIT_MODE_ANY: all threads that are settled at the time of the call, otherwise the first
+   * threads that settle. With WAIT_MODE_ALL: all threads, or those that are settled at the timeout.
    *
    * @generated from field: repeated troupe.supervisor.v1.ThreadStatus statuses = 1;
    */
   statuses: ThreadStatus[];
 
   /**
-   * Ids that name no thread of the caller's.
+   * Ids that name no thread that is visible to the caller.
    *
    * @generated from field: repeated string not_found_ids = 2;
    */
   notFoundIds: string[];
 
   /**
-   * Whether the time passed before the threads were settled for which the call waits.
+   * Whether the timeout passed before the required threads were settled.
    *
    * @generated from field: bool timed_out = 3;
    */
@@ -1430,14 +1439,14 @@ export type ThreadStatus = Message<"troupe.supervisor.v1.ThreadStatus"> & {
   status?: Status | undefined;
 
   /**
-   * The result that it reported last; unset: none.
+   * The last reported result. Unset: none.
    *
    * @generated from field: troupe.supervisor.v1.ThreadResult result = 3;
    */
   result?: ThreadResult | undefined;
 
   /**
-   * The question that its agent asked and that no input has answered; empty: none.
+   * The question of its agent that no input has answered yet. Empty: none.
    *
    * @generated from field: string question = 4;
    */
@@ -1452,7 +1461,7 @@ export const ThreadStatusSchema: GenMessage<ThreadStatus> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 25);
 
 /**
- * What to close.
+ * Selects the thread to close.
  *
  * @generated from message troupe.supervisor.v1.CloseAgentRequest
  */
@@ -1465,7 +1474,7 @@ export type CloseAgentRequest = Message<"troupe.supervisor.v1.CloseAgentRequest"
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1479,28 +1488,28 @@ export type CloseAgentRequest = Message<"troupe.supervisor.v1.CloseAgentRequest"
   threadId: string;
 
   /**
-   * Whether to answer only when the subtree is down.
+   * Whether to respond only after the subtree is closed.
    *
    * @generated from field: bool wait = 4;
    */
   wait: boolean;
 
   /**
-   * When the cascade is forced to its end. Default and most 30 s.
+   * Time limit of the cascade, after which it is forced. Default and maximum: 30 s.
    *
    * @generated from field: google.protobuf.Duration deadline = 5;
    */
   deadline?: Duration | undefined;
 
   /**
-   * How running turns end. Unset: each thread's own.
+   * How running turns are stopped. Unset: each thread's own policy.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 6;
    */
   closePolicy: ClosePolicy;
 
   /**
-   * Why; at most 256 bytes.
+   * The reason; at most 256 bytes.
    *
    * @generated from field: string reason = 7;
    */
@@ -1543,7 +1552,7 @@ export const CloseAgentResponseSchema: GenMessage<CloseAgentResponse> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_supervisor, 27);
 
 /**
- * What to open again.
+ * Selects the thread to resume.
  *
  * @generated from message troupe.supervisor.v1.ResumeAgentRequest
  */
@@ -1556,7 +1565,7 @@ export type ResumeAgentRequest = Message<"troupe.supervisor.v1.ResumeAgentReques
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1570,9 +1579,9 @@ export type ResumeAgentRequest = Message<"troupe.supervisor.v1.ResumeAgentReques
   threadId: string;
 
   /**
-   * What to do when too many threads are open, or no slot is free for a thread that needs a slot at once. Default REFUSE.
-   * ON_LIMIT_QUEUE refuses too: a thread comes back settled, without a turn that could wait. SendInput, which gives it
-   * one, can queue it.
+   * The action if too many threads are open, or if no slot is free for a thread that needs a slot at once. Default
+   * REFUSE. ON_LIMIT_QUEUE rejects the call as well, because a resumed thread is settled and has no turn that could
+   * wait. SendInput gives it a turn and can queue it.
    *
    * @generated from field: troupe.supervisor.v1.OnLimit on_limit = 4;
    */
@@ -1628,7 +1637,7 @@ export type ReportResultRequest = Message<"troupe.supervisor.v1.ReportResultRequ
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1691,7 +1700,7 @@ export type AskParentRequest = Message<"troupe.supervisor.v1.AskParentRequest"> 
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -1827,21 +1836,21 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
   items: GroupItem[];
 
   /**
-   * How many items run at a time, at most 1,000. Default 8.
+   * Maximum number of items that run at the same time, at most 1,000. Default 8.
    *
    * @generated from field: uint32 max_concurrency = 7;
    */
   maxConcurrency: number;
 
   /**
-   * Which items must succeed. Default all.
+   * The items that must succeed. Default all.
    *
    * @generated from field: troupe.supervisor.v1.GroupJoin join = 8;
    */
   join: GroupJoin;
 
   /**
-   * How many items must succeed. Only with GROUP_JOIN_QUORUM.
+   * The number of items that must succeed. Only with GROUP_JOIN_QUORUM.
    *
    * @generated from field: uint32 quorum = 9;
    */
@@ -1855,7 +1864,7 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
   onFailure: GroupFailurePolicy;
 
   /**
-   * How many items may fail without making the group fail. Default 0.
+   * Maximum number of failed items of a successful group. Default 0.
    *
    * @generated from field: uint32 tolerated_failures = 11;
    */
@@ -1869,7 +1878,7 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
   itemDeadline?: Duration | undefined;
 
   /**
-   * How often a failed item is tried again, at most 10. Default 0.
+   * Maximum number of retries of a failed item, at most 10. Default 0.
    *
    * @generated from field: uint32 retries = 13;
    */
@@ -1883,8 +1892,8 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
   budget?: Budget | undefined;
 
   /**
-   * An operator must approve a group with more items than this. Default: none for operators, 50 for threads; threads may
-   * only lower it, and the items of all open groups of threads count.
+   * A group with more items than this needs an operator's approval. Default: no limit for operators, 50 for threads.
+   * Threads can only lower it, and the items of all open groups of threads are counted together.
    *
    * @generated from field: optional uint32 approval_above = 15;
    */
@@ -1912,15 +1921,15 @@ export const CreateGroupRequestSchema: GenMessage<CreateGroupRequest> = /*@__PUR
  */
 export type CreateGroupResponse = Message<"troupe.supervisor.v1.CreateGroupResponse"> & {
   /**
-   * The group. With dry_run: as it would be, without an id.
+   * The group. With dry_run: the group that would be created, without an id.
    *
    * @generated from field: troupe.supervisor.v1.Group group = 1;
    */
   group?: Group | undefined;
 
   /**
-   * What the group can spend at most: the budget of the items, with their retries, and of the group. A resource without a
-   * bound is unlimited.
+   * The highest possible usage of the group: the sum of the items' budgets, with their retries, limited by the group's
+   * budget. A resource without a bound is unlimited.
    *
    * @generated from field: troupe.supervisor.v1.Budget highest_usage = 2;
    */
@@ -1942,20 +1951,20 @@ export const CreateGroupResponseSchema: GenMessage<CreateGroupResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 36);
 
 /**
- * Names a group.
+ * Selects the group to read.
  *
  * @generated from message troupe.supervisor.v1.GetGroupRequest
  */
 export type GetGroupRequest = Message<"troupe.supervisor.v1.GetGroupRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The group. Give this or the name.
+   * The group. Set this or `name`.
    *
    * @generated from field: string group_id = 2;
    */
@@ -1969,7 +1978,7 @@ export type GetGroupRequest = Message<"troupe.supervisor.v1.GetGroupRequest"> & 
   name: string;
 
   /**
-   * Waits this long at most until the group has ended; at most 30 minutes, never past the call's deadline. Unset: answers
+   * Maximum time to wait until the group has ended; at most 30 minutes, never past the call's deadline. Unset: responds
    * at once.
    *
    * @generated from field: google.protobuf.Duration wait = 4;
@@ -2006,13 +2015,13 @@ export const GetGroupResponseSchema: GenMessage<GetGroupResponse> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_supervisor, 38);
 
 /**
- * Which items to list.
+ * Selects the items to list.
  *
  * @generated from message troupe.supervisor.v1.ListGroupItemsRequest
  */
 export type ListGroupItemsRequest = Message<"troupe.supervisor.v1.ListGroupItemsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 1;
    */
@@ -2033,14 +2042,14 @@ export type ListGroupItemsRequest = Message<"troupe.supervisor.v1.ListGroupItems
   states: GroupItemState[];
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * Empty: the first page.
+   * `next_page_token` of the previous page. Empty: the first page.
    *
    * @generated from field: string page_token = 5;
    */
@@ -2068,7 +2077,7 @@ export type ListGroupItemsResponse = Message<"troupe.supervisor.v1.ListGroupItem
   items: GroupItemStatus[];
 
   /**
-   * Empty: the last page.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2096,7 +2105,7 @@ export type UpdateGroupRequest = Message<"troupe.supervisor.v1.UpdateGroupReques
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2110,21 +2119,21 @@ export type UpdateGroupRequest = Message<"troupe.supervisor.v1.UpdateGroupReques
   groupId: string;
 
   /**
-   * How many items run at a time, at most 1,000. Absent: unchanged.
+   * Maximum number of items that run at the same time, at most 1,000. Absent: unchanged.
    *
    * @generated from field: optional uint32 max_concurrency = 4;
    */
   maxConcurrency?: number | undefined;
 
   /**
-   * How many items may fail without making the group fail. Absent: unchanged.
+   * Number of failed items that the group tolerates. Absent: unchanged.
    *
    * @generated from field: optional uint32 tolerated_failures = 5;
    */
   toleratedFailures?: number | undefined;
 
   /**
-   * Whether no further item starts. Absent: unchanged.
+   * Whether the group is paused: no further item starts. Absent: unchanged.
    *
    * @generated from field: optional bool paused = 6;
    */
@@ -2173,7 +2182,7 @@ export type RetryGroupRequest = Message<"troupe.supervisor.v1.RetryGroupRequest"
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2229,7 +2238,7 @@ export type CancelGroupRequest = Message<"troupe.supervisor.v1.CancelGroupReques
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread.
+   * The session. Empty: the session of the caller's thread.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2243,7 +2252,7 @@ export type CancelGroupRequest = Message<"troupe.supervisor.v1.CancelGroupReques
   groupId: string;
 
   /**
-   * Why; at most 256 bytes.
+   * The reason; at most 256 bytes.
    *
    * @generated from field: string reason = 4;
    */
@@ -2292,7 +2301,7 @@ export type SetThreadNoteRequest = Message<"troupe.supervisor.v1.SetThreadNoteRe
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2355,7 +2364,7 @@ export type UpdateThreadBudgetRequest = Message<"troupe.supervisor.v1.UpdateThre
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2369,8 +2378,8 @@ export type UpdateThreadBudgetRequest = Message<"troupe.supervisor.v1.UpdateThre
   threadId: string;
 
   /**
-   * What the thread and its descendants may spend. Required; an empty one is without bound of its own. One below what is
-   * spent stops the subtree at once.
+   * The new budget of the thread and its descendants. Required. An empty message removes the thread's own budget. A
+   * budget below the current usage stops the subtree at once.
    *
    * @generated from field: troupe.supervisor.v1.Budget budget = 4;
    */
@@ -2406,20 +2415,20 @@ export const UpdateThreadBudgetResponseSchema: GenMessage<UpdateThreadBudgetResp
   messageDesc(file_troupe_supervisor_v1_supervisor, 50);
 
 /**
- * Which thread to read.
+ * Selects the thread to read.
  *
  * @generated from message troupe.supervisor.v1.GetThreadRequest
  */
 export type GetThreadRequest = Message<"troupe.supervisor.v1.GetThreadRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The thread. Empty: the caller's own; operators name one.
+   * The thread. Empty: the caller's own thread. Operators must set it.
    *
    * @generated from field: string thread_id = 2;
    */
@@ -2462,27 +2471,27 @@ export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_supervisor, 52);
 
 /**
- * Which threads to list.
+ * Selects the threads to list.
  *
  * @generated from message troupe.supervisor.v1.ListActiveAgentsRequest
  */
 export type ListActiveAgentsRequest = Message<"troupe.supervisor.v1.ListActiveAgentsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Where to look from. Empty: the caller's own thread; for operators the root.
+   * The thread that `scope` is relative to. Empty: the caller's own thread; for operators the root.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * Which threads around it. Default ALL.
+   * The threads to list. Default ALL.
    *
    * @generated from field: troupe.supervisor.v1.ListScope scope = 3;
    */
@@ -2496,35 +2505,35 @@ export type ListActiveAgentsRequest = Message<"troupe.supervisor.v1.ListActiveAg
   includeTree: boolean;
 
   /**
-   * Closed ones too.
+   * Whether to include closed threads.
    *
    * @generated from field: bool include_closed = 5;
    */
   includeClosed: boolean;
 
   /**
-   * The thread itself too.
+   * Whether to include the thread itself.
    *
    * @generated from field: bool include_self = 6;
    */
   includeSelf: boolean;
 
   /**
-   * Only these statuses. Empty: all.
+   * Only threads with these statuses. Empty: all.
    *
    * @generated from field: repeated troupe.supervisor.v1.StatusKind statuses = 7;
    */
   statuses: StatusKind[];
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 8;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 9;
    */
@@ -2552,7 +2561,7 @@ export type ListActiveAgentsResponse = Message<"troupe.supervisor.v1.ListActiveA
   threads: Thread[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2573,52 +2582,52 @@ export const ListActiveAgentsResponseSchema: GenMessage<ListActiveAgentsResponse
  */
 export type AuthorizeToolRequest = Message<"troupe.supervisor.v1.AuthorizeToolRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The thread that wants to call. Empty: the caller's own.
+   * The thread that wants to call the tool. Empty: the caller's own.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * The canonical name of the tool, or the program's own.
+   * The canonical name of the tool, or the program's own name for it.
    *
    * @generated from field: string tool = 3;
    */
   tool: string;
 
   /**
-   * The arguments as JSON, at most 64 KiB. Empty: none. Everything else that is not valid JSON is INVALID_ARGUMENT.
+   * The arguments as JSON, at most 64 KiB. Empty: none. Invalid JSON is INVALID_ARGUMENT.
    *
    * @generated from field: string arguments_json = 4;
    */
   argumentsJson: string;
 
   /**
-   * Whose table of native names applies, and which kind of the thread's runner executes the call. Empty: none. Ignored where
-   * a thread asks.
+   * The kind of runner that executes the call. Its table of native tool names applies. Empty: none. Ignored if the
+   * caller is a thread.
    *
    * @generated from field: string runner_kind = 5;
    */
   runnerKind: string;
 
   /**
-   * The paths that the call would write, absolute and with links resolved by the program that sees the disk; at most 64.
-   * Empty: unknown, which counts as any path.
+   * The paths that the call would write, absolute and with links resolved by a program that can see the disk; at most
+   * 64. Empty: unknown, which counts as any path.
    *
    * @generated from field: repeated string resolved_paths = 6;
    */
   resolvedPaths: string[];
 
   /**
-   * How long to wait for an operator, if the call needs one; never past the call's deadline. From the session's `approval_timeout` on: until the
-   * approval has ended. Absent: not at all.
+   * Maximum time to wait for an operator if the call needs an approval; never past the call's deadline. A value of at
+   * least the session's `approval_timeout` waits until the approval has ended. Absent: does not wait.
    *
    * @generated from field: google.protobuf.Duration wait = 7;
    */
@@ -2646,15 +2655,15 @@ export type AuthorizeToolResponse = Message<"troupe.supervisor.v1.AuthorizeToolR
   allowed: boolean;
 
   /**
-   * Why not, for the agent.
+   * Why the call is denied, for the agent.
    *
    * @generated from field: string reason = 2;
    */
   reason: string;
 
   /**
-   * The approval that it waits for, or that decided it; empty: none. Asking again for the same call within the same turn
-   * answers by the same approval.
+   * The approval that the call waits for, or that decided it. Empty: none. A repeated request for the same call within
+   * the same turn uses the same approval.
    *
    * @generated from field: string approval_id = 3;
    */
@@ -2669,13 +2678,13 @@ export const AuthorizeToolResponseSchema: GenMessage<AuthorizeToolResponse> = /*
   messageDesc(file_troupe_supervisor_v1_supervisor, 56);
 
 /**
- * Whose tools to describe.
+ * Selects the thread whose tools to describe.
  *
  * @generated from message troupe.supervisor.v1.DescribeToolsRequest
  */
 export type DescribeToolsRequest = Message<"troupe.supervisor.v1.DescribeToolsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -2753,13 +2762,13 @@ export const ToolDescriptionSchema: GenMessage<ToolDescription> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 59);
 
 /**
- * Whose catalogue to list.
+ * Selects the thread whose catalogue to list.
  *
  * @generated from message troupe.supervisor.v1.ListSpawnableAgentsRequest
  */
 export type ListSpawnableAgentsRequest = Message<"troupe.supervisor.v1.ListSpawnableAgentsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -2773,23 +2782,23 @@ export type ListSpawnableAgentsRequest = Message<"troupe.supervisor.v1.ListSpawn
   threadId: string;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * Lists this agent type only, at most 128 bytes; trimmed and lower-cased, kebab and snake spellings are the same
-   * unless both exist. Absent: all. Given and blank or no name: INVALID_ARGUMENT (INVALID_AGENT_TYPE); without a
-   * template: NOT_FOUND (TEMPLATE_NOT_FOUND); a type that the thread may not spawn is not listed.
+   * Lists only this agent type, at most 128 bytes. It is trimmed and lower-cased; kebab and snake spellings are equal
+   * unless both exist. Absent: all. A blank text and an invalid name are INVALID_ARGUMENT (INVALID_AGENT_TYPE), and a
+   * name without a template is NOT_FOUND (TEMPLATE_NOT_FOUND). A type that the thread may not spawn is not listed.
    *
    * @generated from field: optional string agent_type = 5;
    */
@@ -2824,7 +2833,7 @@ export type ListSpawnableAgentsResponse = Message<"troupe.supervisor.v1.ListSpaw
   agents: SpawnableAgent[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -2852,7 +2861,7 @@ export type SpawnableAgent = Message<"troupe.supervisor.v1.SpawnableAgent"> & {
   agentType: string;
 
   /**
-   * The edge's kind.
+   * Its description in one line.
    *
    * @generated from field: string description = 2;
    */
@@ -2866,14 +2875,14 @@ export type SpawnableAgent = Message<"troupe.supervisor.v1.SpawnableAgent"> & {
   agentNames: SpawnablePersona[];
 
   /**
-   * Tool patterns that are allowed, sorted. Empty: everything that deny_list does not name.
+   * Allowed tool patterns, sorted. Empty: all tools that match no pattern of deny_list.
    *
    * @generated from field: repeated string allow_list = 4;
    */
   allowList: string[];
 
   /**
-   * Tool patterns that are denied, sorted; deny beats allow. `["*"]`: nothing is allowed.
+   * Denied tool patterns, sorted, which take precedence over allow_list. `["*"]`: all tools are denied.
    *
    * @generated from field: repeated string deny_list = 5;
    */
@@ -2894,7 +2903,7 @@ export type SpawnableAgent = Message<"troupe.supervisor.v1.SpawnableAgent"> & {
   reasoningEffort?: string | undefined;
 
   /**
-   * Expanded. The text that is used where no persona is selected, trimmed.
+   * Expanded. The prompt without a persona, trimmed.
    *
    * @generated from field: optional string default_prompt = 8;
    */
@@ -2922,7 +2931,7 @@ export type SpawnablePersona = Message<"troupe.supervisor.v1.SpawnablePersona"> 
   name: string;
 
   /**
-   * The edge's kind.
+   * Its description in one line.
    *
    * @generated from field: string description = 2;
    */
@@ -2943,7 +2952,7 @@ export type SpawnablePersona = Message<"troupe.supervisor.v1.SpawnablePersona"> 
   reasoningEffort?: string | undefined;
 
   /**
-   * Expanded. The text that takes the place of the default prompt, trimmed.
+   * Expanded. The prompt that replaces the default prompt, trimmed.
    *
    * @generated from field: optional string prompt = 5;
    */
@@ -2972,7 +2981,7 @@ export type CreateEdgeRequest = Message<"troupe.supervisor.v1.CreateEdgeRequest"
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -2986,14 +2995,14 @@ export type CreateEdgeRequest = Message<"troupe.supervisor.v1.CreateEdgeRequest"
   fromThreadId: string;
 
   /**
-   * The receiver, likewise.
+   * The receiver, by id or, if no thread of the session has that id, by alias.
    *
    * @generated from field: string to_thread_id = 4;
    */
   toThreadId: string;
 
   /**
-   * Whether it carries one way only.
+   * Whether handoffs can be sent in one direction only.
    *
    * @generated from field: bool one_way = 5;
    */
@@ -3028,7 +3037,7 @@ export const CreateEdgeRequestSchema: GenMessage<CreateEdgeRequest> = /*@__PURE_
  */
 export type CreateEdgeResponse = Message<"troupe.supervisor.v1.CreateEdgeResponse"> & {
   /**
-   * The edge; unset as long as an operator has not approved it.
+   * The edge. Unset while it waits for an operator's approval.
    *
    * @generated from field: troupe.supervisor.v1.Edge edge = 1;
    */
@@ -3051,7 +3060,7 @@ export const CreateEdgeResponseSchema: GenMessage<CreateEdgeResponse> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_supervisor, 65);
 
 /**
- * The edge to delete. That between a parent and its child goes with the child and cannot be deleted.
+ * Selects the edge to delete. The edge between a parent and its child ends with the child and cannot be deleted.
  *
  * @generated from message troupe.supervisor.v1.DeleteEdgeRequest
  */
@@ -3064,7 +3073,7 @@ export type DeleteEdgeRequest = Message<"troupe.supervisor.v1.DeleteEdgeRequest"
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -3101,34 +3110,34 @@ export const DeleteEdgeResponseSchema: GenMessage<DeleteEdgeResponse> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_supervisor, 67);
 
 /**
- * Which edges to list.
+ * Selects the edges to list.
  *
  * @generated from message troupe.supervisor.v1.ListEdgesRequest
  */
 export type ListEdgesRequest = Message<"troupe.supervisor.v1.ListEdgesRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Only edges that end in this thread. Empty: all that the caller may see.
+   * Only edges from or to this thread. Empty: all edges that the caller may see.
    *
    * @generated from field: string thread_id = 2;
    */
   threadId: string;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 4;
    */
@@ -3156,7 +3165,7 @@ export type ListEdgesResponse = Message<"troupe.supervisor.v1.ListEdgesResponse"
   edges: Edge[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -3185,7 +3194,7 @@ export type SendHandoffRequest = Message<"troupe.supervisor.v1.SendHandoffReques
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -3228,21 +3237,21 @@ export type SendHandoffRequest = Message<"troupe.supervisor.v1.SendHandoffReques
   artifacts: ArtifactRef[];
 
   /**
-   * Whether the sender's work went well; absent: it does not say.
+   * Whether the sender's work succeeded. Absent: not stated.
    *
    * @generated from field: optional bool ok = 8;
    */
   ok?: boolean | undefined;
 
   /**
-   * Why; at most 256 bytes, and only with `ok`.
+   * The reason; at most 256 bytes, and only with `ok`.
    *
    * @generated from field: string ok_reason = 9;
    */
   okReason: string;
 
   /**
-   * Whether an answer is expected. Default NONE.
+   * Whether a response is expected. Default NONE.
    *
    * @generated from field: troupe.supervisor.v1.ResponseExpectation expectation = 10;
    */
@@ -3293,13 +3302,13 @@ export const SendHandoffResponseSchema: GenMessage<SendHandoffResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 71);
 
 /**
- * Whose mail to list.
+ * Selects the mail to list.
  *
  * @generated from message troupe.supervisor.v1.ListMailboxRequest
  */
 export type ListMailboxRequest = Message<"troupe.supervisor.v1.ListMailboxRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -3321,15 +3330,15 @@ export type ListMailboxRequest = Message<"troupe.supervisor.v1.ListMailboxReques
   includeAcknowledged: boolean;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error. With include_acknowledged a page may
-   * have fewer, even none, and be followed by another.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected. With
+   * include_acknowledged, a page can have fewer entries, or none, without being the last.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 5;
    */
@@ -3364,14 +3373,14 @@ export type Mail = Message<"troupe.supervisor.v1.Mail"> & {
   time?: Timestamp | undefined;
 
   /**
-   * Whether it is no longer waiting: it was acknowledged, or a child's later settling took its place.
+   * Whether the mail is no longer pending: it was acknowledged, or a later result of the same child replaced it.
    *
    * @generated from field: bool acknowledged = 3;
    */
   acknowledged: boolean;
 
   /**
-   * The text.
+   * The content.
    *
    * @generated from oneof troupe.supervisor.v1.Mail.body
    */
@@ -3423,7 +3432,7 @@ export type ListMailboxResponse = Message<"troupe.supervisor.v1.ListMailboxRespo
   mail: Mail[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -3438,7 +3447,7 @@ export const ListMailboxResponseSchema: GenMessage<ListMailboxResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 74);
 
 /**
- * Which mail to acknowledge.
+ * Selects the mail to acknowledge.
  *
  * @generated from message troupe.supervisor.v1.AcknowledgeMailboxRequest
  */
@@ -3451,7 +3460,7 @@ export type AcknowledgeMailboxRequest = Message<"troupe.supervisor.v1.Acknowledg
   requestId: string;
 
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 2;
    */
@@ -3465,7 +3474,7 @@ export type AcknowledgeMailboxRequest = Message<"troupe.supervisor.v1.Acknowledg
   threadId: string;
 
   /**
-   * Every mail up to this sequence. One after the thread's newest mail is INVALID_ARGUMENT.
+   * Acknowledges all mail up to this sequence. A sequence after the thread's newest mail is INVALID_ARGUMENT.
    *
    * @generated from field: uint64 up_to_sequence = 4;
    */
@@ -3486,7 +3495,7 @@ export const AcknowledgeMailboxRequestSchema: GenMessage<AcknowledgeMailboxReque
  */
 export type AcknowledgeMailboxResponse = Message<"troupe.supervisor.v1.AcknowledgeMailboxResponse"> & {
   /**
-   * How much mail is not acknowledged yet.
+   * The number of mails that are not acknowledged yet.
    *
    * @generated from field: uint32 remaining = 1;
    */
@@ -3501,7 +3510,7 @@ export const AcknowledgeMailboxResponseSchema: GenMessage<AcknowledgeMailboxResp
   messageDesc(file_troupe_supervisor_v1_supervisor, 76);
 
 /**
- * Something that waits, or waited, for an operator.
+ * An action that needs the approval of an operator, and the decision.
  *
  * @generated from message troupe.supervisor.v1.Approval
  */
@@ -3552,28 +3561,28 @@ export type Approval = Message<"troupe.supervisor.v1.Approval"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When it is denied by itself. Absent: never.
+   * When it expires and the action is denied. Absent: never.
    *
    * @generated from field: google.protobuf.Timestamp deadline = 7;
    */
   deadline?: Timestamp | undefined;
 
   /**
-   * How it was decided; unspecified: it still waits.
+   * The decision. Unspecified: it is still pending.
    *
    * @generated from field: troupe.supervisor.v1.ApprovalDecision decision = 8;
    */
   decision: ApprovalDecision;
 
   /**
-   * By whom.
+   * The principal that decided.
    *
    * @generated from field: string decided_by = 9;
    */
   decidedBy: string;
 
   /**
-   * Why it was decided so.
+   * The reason for the decision.
    *
    * @generated from field: string reason = 10;
    */
@@ -3597,7 +3606,7 @@ export type Approval = Message<"troupe.supervisor.v1.Approval"> & {
   content?: ContentRef | undefined;
 
   /**
-   * The thread that it is about, then its ancestors up to the root.
+   * The thread that the approval is about, then its ancestors up to the root.
    *
    * @generated from field: repeated troupe.supervisor.v1.ApprovalThread threads = 13;
    */
@@ -3647,34 +3656,35 @@ export const ApprovalThreadSchema: GenMessage<ApprovalThread> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 78);
 
 /**
- * Which approvals to list: for operators those of the session, for threads those about themselves and below.
+ * Selects the approvals to list. Operators see all approvals of the session. Threads see the approvals of themselves
+ * and their descendants.
  *
  * @generated from message troupe.supervisor.v1.ListApprovalsRequest
  */
 export type ListApprovalsRequest = Message<"troupe.supervisor.v1.ListApprovalsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Decided ones too: the latest 1,000 of the session.
+   * Whether to include decided approvals: the latest 1,000 of the session.
    *
    * @generated from field: bool include_resolved = 2;
    */
   includeResolved: boolean;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 4;
    */
@@ -3702,7 +3712,7 @@ export type ListApprovalsResponse = Message<"troupe.supervisor.v1.ListApprovalsR
   approvals: Approval[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -3717,8 +3727,8 @@ export const ListApprovalsResponseSchema: GenMessage<ListApprovalsResponse> = /*
   messageDesc(file_troupe_supervisor_v1_supervisor, 80);
 
 /**
- * A decision. It is final: another one is FAILED_PRECONDITION. A denial drops that one call and nothing else; a thread
- * whose spawn is denied is SHUTDOWN for good.
+ * A decision. Decisions are final: a second one is FAILED_PRECONDITION. A denial rejects that call only. A thread whose
+ * spawn is denied becomes SHUTDOWN and cannot be resumed.
  *
  * @generated from message troupe.supervisor.v1.ResolveApprovalRequest
  */
@@ -3745,14 +3755,14 @@ export type ResolveApprovalRequest = Message<"troupe.supervisor.v1.ResolveApprov
   approvalId: string;
 
   /**
-   * Yes or no.
+   * Whether the action is approved.
    *
    * @generated from field: bool grant = 4;
    */
   grant: boolean;
 
   /**
-   * Why; at most 256 bytes.
+   * The reason; at most 256 bytes.
    *
    * @generated from field: string reason = 5;
    */
@@ -3788,13 +3798,13 @@ export const ResolveApprovalResponseSchema: GenMessage<ResolveApprovalResponse> 
   messageDesc(file_troupe_supervisor_v1_supervisor, 82);
 
 /**
- * What to follow, and from where.
+ * Selects the events to follow.
  *
  * @generated from message troupe.supervisor.v1.WatchThreadsRequest
  */
 export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequest"> & {
   /**
-   * The session to follow. Empty: that of thread_id; with neither, the caller's own subtree.
+   * The session to follow. Empty: the session of thread_id; if both are empty, the caller's own subtree.
    *
    * @generated from field: string session_id = 1;
    */
@@ -3808,21 +3818,22 @@ export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequ
   threadId: string;
 
   /**
-   * Absent: a snapshot comes first. Given: every event after this one; 0: from the beginning.
+   * Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
+   * first event of the session.
    *
    * @generated from field: optional uint64 after_sequence = 3;
    */
   afterSequence?: bigint | undefined;
 
   /**
-   * Only these groups of events; their numbers may then have gaps. Empty: all.
+   * Only events of these kinds; their sequence numbers may then have gaps. Empty: all.
    *
    * @generated from field: repeated troupe.supervisor.v1.EventKind kinds = 4;
    */
   kinds: EventKind[];
 
   /**
-   * Whether the snapshot has closed threads too.
+   * Whether the snapshot includes closed threads.
    *
    * @generated from field: bool include_closed = 5;
    */
@@ -3836,7 +3847,8 @@ export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequ
   output: boolean;
 
   /**
-   * The log that after_sequence counts in, from an earlier stream. Another log answers `reset`. Empty: not checked.
+   * The log that after_sequence refers to, from an earlier stream. If the service has another log, it sends `reset`.
+   * Empty: not checked.
    *
    * @generated from field: string log_id = 7;
    */
@@ -3851,7 +3863,7 @@ export const WatchThreadsRequestSchema: GenMessage<WatchThreadsRequest> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 83);
 
 /**
- * News about a session or a subtree.
+ * A message about a session or a subtree.
  *
  * @generated from message troupe.supervisor.v1.WatchThreadsResponse
  */
@@ -3864,7 +3876,7 @@ export type WatchThreadsResponse = Message<"troupe.supervisor.v1.WatchThreadsRes
   sequence: bigint;
 
   /**
-   * What the message says.
+   * The content of the message.
    *
    * @generated from oneof troupe.supervisor.v1.WatchThreadsResponse.message
    */
@@ -3894,7 +3906,7 @@ export type WatchThreadsResponse = Message<"troupe.supervisor.v1.WatchThreadsRes
     case: "telemetry";
   } | {
     /**
-     * Nothing new up to `sequence`; sent when idle and before the stream ends by itself.
+     * There is nothing new up to `sequence`. Sent when idle and before the stream ends by itself.
      *
      * @generated from field: troupe.supervisor.v1.Bookmark bookmark = 5;
      */
@@ -3902,7 +3914,7 @@ export type WatchThreadsResponse = Message<"troupe.supervisor.v1.WatchThreadsRes
     case: "bookmark";
   } | {
     /**
-     * The position does not fit this log; start again from a snapshot.
+     * The position does not exist in this log; start again from a snapshot.
      *
      * @generated from field: troupe.supervisor.v1.Reset reset = 6;
      */
@@ -3954,7 +3966,7 @@ export type Snapshot = Message<"troupe.supervisor.v1.Snapshot"> & {
   last: boolean;
 
   /**
-   * The log that sequences count in.
+   * The log that sequences refer to.
    *
    * @generated from field: string log_id = 4;
    */
@@ -4004,13 +4016,13 @@ export const BookmarkSchema: GenMessage<Bookmark> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 86);
 
 /**
- * The position does not fit.
+ * The position does not exist in this log.
  *
  * @generated from message troupe.supervisor.v1.Reset
  */
 export type Reset = Message<"troupe.supervisor.v1.Reset"> & {
   /**
-   * Why.
+   * The reason.
    *
    * @generated from field: string reason = 1;
    */
@@ -4074,8 +4086,8 @@ export type WatchNotificationsRequest = Message<"troupe.supervisor.v1.WatchNotif
   sessionId: string;
 
   /**
-   * The client, 1 to 128 bytes; its policy, its focus and how far it has come are kept under this name. One stream at a
-   * time: two streams of one client share a position.
+   * The client, 1 to 128 bytes. Its policy, its active thread and its position are stored under this name. Use one
+   * stream at a time: two streams of one client share a position.
    *
    * @generated from field: string client_id = 2;
    */
@@ -4096,8 +4108,8 @@ export type WatchNotificationsRequest = Message<"troupe.supervisor.v1.WatchNotif
   activeThreadId: string;
 
   /**
-   * Starts after the event of this number instead of the stored position. A number ahead of the
-   * session's newest event is OUT_OF_RANGE (AHEAD_OF_HEAD). Absent: where the client's last stream came to.
+   * Starts after the event with this sequence instead of at the stored position. A sequence after the session's newest
+   * event is OUT_OF_RANGE (AHEAD_OF_HEAD). Absent: continues at the position of the client's last stream.
    *
    * @generated from field: optional uint64 after_sequence = 5;
    */
@@ -4112,20 +4124,20 @@ export const WatchNotificationsRequestSchema: GenMessage<WatchNotificationsReque
   messageDesc(file_troupe_supervisor_v1_supervisor, 89);
 
 /**
- * What a client wants to be notified of: at most one of the fields is set. None of them: AGENT_TURN_COMPLETE.
+ * The notifications that a client receives. At most one of the fields is set. If none is set: AGENT_TURN_COMPLETE.
  *
  * @generated from message troupe.supervisor.v1.NotificationPolicy
  */
 export type NotificationPolicy = Message<"troupe.supervisor.v1.NotificationPolicy"> & {
   /**
-   * Nothing at all.
+   * No notifications.
    *
    * @generated from field: bool off = 1;
    */
   off: boolean;
 
   /**
-   * Everything.
+   * All notifications.
    *
    * @generated from field: bool all = 2;
    */
@@ -4174,7 +4186,7 @@ export const WatchNotificationsResponseSchema: GenMessage<WatchNotificationsResp
  */
 export type Notification = Message<"troupe.supervisor.v1.Notification"> & {
   /**
-   * The sequence of the event that it comes from; with the session its id.
+   * The sequence of the event that caused it. Together with the session it identifies the notification.
    *
    * @generated from field: uint64 sequence = 1;
    */
@@ -4224,7 +4236,7 @@ export const NotificationSchema: GenMessage<Notification> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 92);
 
 /**
- * What a client is looking at.
+ * Sets the thread that a client is viewing.
  *
  * @generated from message troupe.supervisor.v1.SetActiveThreadRequest
  */
@@ -4309,16 +4321,17 @@ export type Prompt = Message<"troupe.supervisor.v1.Prompt"> & {
   sha256: string;
 
   /**
-   * The blocks of the effective prompt, whether all of them were sent or what changed; none where prompt_log is OFF. Texts
-   * only in GetPrompt and ExportSession, where prompt_log is FULL, and never for viewers. A text that does not fit into
-   * 3 MiB together with those before it is left out; GetContent reads it by its sha256.
+   * The blocks of the effective prompt, regardless of whether all of them were sent or only the changed ones; none
+   * where prompt_log is OFF. Texts are included only in GetPrompt and ExportSession, where prompt_log is FULL, and
+   * never for viewers. A text that does not fit into 3 MiB together with the texts before it is left out; GetContent
+   * reads it by its sha256.
    *
    * @generated from field: repeated troupe.common.v1.PromptBlock blocks = 5;
    */
   blocks: PromptBlock[];
 
   /**
-   * How much of it was sent.
+   * How much of the prompt was sent.
    *
    * @generated from field: troupe.supervisor.v1.PromptExtent extent = 6;
    */
@@ -4348,13 +4361,13 @@ export const PromptSchema: GenMessage<Prompt> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 95);
 
 /**
- * Whose prompts to list.
+ * Selects the thread whose prompts to list.
  *
  * @generated from message troupe.supervisor.v1.ListPromptsRequest
  */
 export type ListPromptsRequest = Message<"troupe.supervisor.v1.ListPromptsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -4368,14 +4381,14 @@ export type ListPromptsRequest = Message<"troupe.supervisor.v1.ListPromptsReques
   threadId: string;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 4;
    */
@@ -4403,7 +4416,7 @@ export type ListPromptsResponse = Message<"troupe.supervisor.v1.ListPromptsRespo
   prompts: Prompt[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -4418,13 +4431,13 @@ export const ListPromptsResponseSchema: GenMessage<ListPromptsResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 97);
 
 /**
- * Which part of a transcript to read.
+ * Selects the part of a transcript to read.
  *
  * @generated from message troupe.supervisor.v1.ListTranscriptRequest
  */
 export type ListTranscriptRequest = Message<"troupe.supervisor.v1.ListTranscriptRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -4452,21 +4465,21 @@ export type ListTranscriptRequest = Message<"troupe.supervisor.v1.ListTranscript
   kinds: TranscriptKind[];
 
   /**
-   * Only the last entries of these; 0: all. At most 100,000.
+   * Only this number of entries, counted from the end; 0: all. At most 100,000.
    *
    * @generated from field: uint32 tail = 5;
    */
   tail: number;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 6;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 7;
    */
@@ -4494,7 +4507,7 @@ export type ListTranscriptResponse = Message<"troupe.supervisor.v1.ListTranscrip
   entries: TranscriptEntry[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -4509,13 +4522,13 @@ export const ListTranscriptResponseSchema: GenMessage<ListTranscriptResponse> = 
   messageDesc(file_troupe_supervisor_v1_supervisor, 99);
 
 /**
- * Which part of a transcript to follow.
+ * Selects the part of a transcript to follow.
  *
  * @generated from message troupe.supervisor.v1.WatchTranscriptRequest
  */
 export type WatchTranscriptRequest = Message<"troupe.supervisor.v1.WatchTranscriptRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -4543,7 +4556,7 @@ export type WatchTranscriptRequest = Message<"troupe.supervisor.v1.WatchTranscri
   kinds: TranscriptKind[];
 
   /**
-   * Of the stored entries only the last ones; 0: all. At most 100,000.
+   * Only this number of stored entries, counted from the end; 0: all. At most 100,000.
    *
    * @generated from field: uint32 tail = 5;
    */
@@ -4564,7 +4577,7 @@ export const WatchTranscriptRequestSchema: GenMessage<WatchTranscriptRequest> = 
  */
 export type WatchTranscriptResponse = Message<"troupe.supervisor.v1.WatchTranscriptResponse"> & {
   /**
-   * The entries, oldest first; none: the stream is alive.
+   * The entries, oldest first. A message without entries shows that the stream is alive.
    *
    * @generated from field: repeated troupe.supervisor.v1.TranscriptEntry entries = 1;
    */
@@ -4599,7 +4612,7 @@ export const WatchTranscriptResponseSchema: GenMessage<WatchTranscriptResponse> 
  */
 export type AppendTranscriptRequest = Message<"troupe.supervisor.v1.AppendTranscriptRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -4613,16 +4626,16 @@ export type AppendTranscriptRequest = Message<"troupe.supervisor.v1.AppendTransc
   threadId: string;
 
   /**
-   * The number of the batch, higher than those of all batches before it, such as the time in microseconds. A batch whose
-   * number is not higher is ignored, so that a retry is safe.
+   * The number of the batch, higher than the numbers of all earlier batches, such as the time in microseconds. A batch
+   * whose number is not higher is ignored, so that a retry is safe.
    *
    * @generated from field: uint64 batch = 3;
    */
   batch: bigint;
 
   /**
-   * The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents are
-   * ignored. A time in the future is replaced by the present. The client removes secrets from the texts.
+   * The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents
+   * are ignored. A time in the future is replaced by the current time. The client removes secrets from the texts.
    *
    * @generated from field: repeated troupe.supervisor.v1.TranscriptEntry entries = 4;
    */
@@ -4643,8 +4656,8 @@ export const AppendTranscriptRequestSchema: GenMessage<AppendTranscriptRequest> 
  */
 export type AppendTranscriptResponse = Message<"troupe.supervisor.v1.AppendTranscriptResponse"> & {
   /**
-   * The number of the last entry. 0: nothing was stored, because the batch is an old one or the session does not keep entries
-   * of these kinds.
+   * The number of the last entry. 0: nothing was stored, because the batch was sent before or the session does not keep
+   * entries of these kinds.
    *
    * @generated from field: uint64 last_number = 1;
    */
@@ -4659,20 +4672,20 @@ export const AppendTranscriptResponseSchema: GenMessage<AppendTranscriptResponse
   messageDesc(file_troupe_supervisor_v1_supervisor, 103);
 
 /**
- * Which runners to list.
+ * Selects the runners to list.
  *
  * @generated from message troupe.supervisor.v1.ListRunnersRequest
  */
 export type ListRunnersRequest = Message<"troupe.supervisor.v1.ListRunnersRequest"> & {
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before.
+   * `next_page_token` of the previous page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -4700,7 +4713,7 @@ export type ListRunnersResponse = Message<"troupe.supervisor.v1.ListRunnersRespo
   runners: Runner[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -4715,7 +4728,7 @@ export const ListRunnersResponseSchema: GenMessage<ListRunnersResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 105);
 
 /**
- * Which supervisors to list.
+ * Lists all supervisors.
  *
  * @generated from message troupe.supervisor.v1.ListMembersRequest
  */
@@ -4771,21 +4784,21 @@ export type Member = Message<"troupe.supervisor.v1.Member"> & {
   state: MemberState;
 
   /**
-   * The sessions in its memory, as of its last beat.
+   * The number of sessions in its memory, as of its last heartbeat.
    *
    * @generated from field: uint64 sessions = 6;
    */
   sessions: bigint;
 
   /**
-   * The runners attached to it or relayed to it, as of its last beat.
+   * The number of runners attached to it or relayed to it, as of its last heartbeat.
    *
    * @generated from field: uint64 runners = 7;
    */
   runners: bigint;
 
   /**
-   * Whether it answered this call.
+   * Whether this supervisor answered the call.
    *
    * @generated from field: bool answered = 8;
    */
@@ -4834,7 +4847,7 @@ export const LogDatabaseSchema: GenMessage<LogDatabase> = /*@__PURE__*/
  */
 export type ListMembersResponse = Message<"troupe.supervisor.v1.ListMembersResponse"> & {
   /**
-   * The supervisors, by name. One without a name if the log cannot be shared.
+   * The supervisors, by name. If the log cannot be shared: one supervisor without a name.
    *
    * @generated from field: repeated troupe.supervisor.v1.Member members = 1;
    */
@@ -4856,7 +4869,7 @@ export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 109);
 
 /**
- * Which supervisor hands its sessions over.
+ * Selects the supervisor to drain.
  *
  * @generated from message troupe.supervisor.v1.DrainMemberRequest
  */
@@ -4898,7 +4911,7 @@ export const DrainMemberResponseSchema: GenMessage<DrainMemberResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 111);
 
 /**
- * Which session to move.
+ * Selects the session to move.
  *
  * @generated from message troupe.supervisor.v1.MoveSessionRequest
  */
@@ -4911,7 +4924,7 @@ export type MoveSessionRequest = Message<"troupe.supervisor.v1.MoveSessionReques
   sessionId: string;
 
   /**
-   * The name of the supervisor that takes it over. Empty: any other.
+   * The name of the supervisor that takes over the session. Empty: any other supervisor.
    *
    * @generated from field: string name = 2;
    */
@@ -4932,7 +4945,7 @@ export const MoveSessionRequestSchema: GenMessage<MoveSessionRequest> = /*@__PUR
  */
 export type MoveSessionResponse = Message<"troupe.supervisor.v1.MoveSessionResponse"> & {
   /**
-   * The name of its supervisor.
+   * The name of the supervisor that has the session now.
    *
    * @generated from field: string name = 1;
    */
@@ -4947,7 +4960,7 @@ export const MoveSessionResponseSchema: GenMessage<MoveSessionResponse> = /*@__P
   messageDesc(file_troupe_supervisor_v1_supervisor, 113);
 
 /**
- * Which session to export.
+ * Selects the session to export.
  *
  * @generated from message troupe.supervisor.v1.ExportSessionRequest
  */
@@ -5122,13 +5135,13 @@ export const ExportedEntrySchema: GenMessage<ExportedEntry> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 117);
 
 /**
- * Which prompt to read.
+ * Selects the prompt to read.
  *
  * @generated from message troupe.supervisor.v1.GetPromptRequest
  */
 export type GetPromptRequest = Message<"troupe.supervisor.v1.GetPromptRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -5149,9 +5162,9 @@ export type GetPromptRequest = Message<"troupe.supervisor.v1.GetPromptRequest"> 
   turn: number;
 
   /**
-   * Answer a diff from this turn's prompt too; 0: none. FAILED_PRECONDITION where prompt_log keeps no texts, or those of
-   * a prompt were left out, PERMISSION_DENIED for viewers, RESOURCE_EXHAUSTED if the two prompts have more than 1 MiB
-   * together.
+   * Also returns a diff from the prompt of this turn; 0: no diff. The call fails with FAILED_PRECONDITION where
+   * prompt_log keeps no texts or where texts of a prompt were left out, with PERMISSION_DENIED for viewers, and with
+   * RESOURCE_EXHAUSTED if the two prompts have more than 1 MiB in total.
    *
    * @generated from field: uint32 diff_with_turn = 4;
    */
@@ -5180,7 +5193,7 @@ export type GetPromptResponse = Message<"troupe.supervisor.v1.GetPromptResponse"
 
   /**
    * A unified diff of each kind of block that differs, if requested, under `--- turn N KIND` and `+++ turn N KIND`.
-   * Empty: none was, or the prompts are equal.
+   * Empty: no diff was requested, or the prompts are equal.
    *
    * @generated from field: string diff = 2;
    */
@@ -5195,7 +5208,7 @@ export const GetPromptResponseSchema: GenMessage<GetPromptResponse> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_supervisor, 119);
 
 /**
- * Something that a thread made.
+ * A file or text that a thread produced.
  *
  * @generated from message troupe.supervisor.v1.Artifact
  */
@@ -5265,13 +5278,13 @@ export const ArtifactSchema: GenMessage<Artifact> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 120);
 
 /**
- * Whose artifacts to list.
+ * Selects the artifacts to list.
  *
  * @generated from message troupe.supervisor.v1.ListArtifactsRequest
  */
 export type ListArtifactsRequest = Message<"troupe.supervisor.v1.ListArtifactsRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -5285,14 +5298,14 @@ export type ListArtifactsRequest = Message<"troupe.supervisor.v1.ListArtifactsRe
   threadId: string;
 
   /**
-   * At most this many; 0: 100; more than 1,000 is taken as 1,000; negative: an error.
+   * Maximum number of entries. 0: 100; values above 1,000 are reduced to 1,000; negative values are rejected.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before; the other fields must be the same.
+   * `next_page_token` of the previous page. All other fields must be unchanged.
    *
    * @generated from field: string page_token = 4;
    */
@@ -5320,7 +5333,7 @@ export type ListArtifactsResponse = Message<"troupe.supervisor.v1.ListArtifactsR
   artifacts: Artifact[];
 
   /**
-   * Where the next page begins; empty: this is the last one.
+   * The token of the next page. Empty on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -5335,9 +5348,9 @@ export const ListArtifactsResponseSchema: GenMessage<ListArtifactsResponse> = /*
   messageDesc(file_troupe_supervisor_v1_supervisor, 122);
 
 /**
- * Which content to read. Operators read every content of the session; viewers those of artifacts, prompts excepted. A thread
- * reads the content of itself and its descendants: artifacts, prompts, received handoffs, last messages, first inputs and
- * waiting inputs. All other content is NOT_FOUND, even if it exists.
+ * Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
+ * A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last messages,
+ * first inputs and waiting inputs. All other content is NOT_FOUND, even if it exists.
  *
  * @generated from message troupe.supervisor.v1.GetContentRequest
  */
@@ -5371,14 +5384,14 @@ export const GetContentRequestSchema: GenMessage<GetContentRequest> = /*@__PURE_
  */
 export type GetContentResponse = Message<"troupe.supervisor.v1.GetContentResponse"> & {
   /**
-   * At most 256 KiB; the parts follow each other.
+   * At most 256 KiB. The parts are sent in order.
    *
    * @generated from field: bytes data = 1;
    */
   data: Uint8Array;
 
   /**
-   * The size of the whole in bytes; in the first part only.
+   * The total size in bytes; in the first part only.
    *
    * @generated from field: uint64 total_size = 2;
    */
@@ -5393,13 +5406,13 @@ export const GetContentResponseSchema: GenMessage<GetContentResponse> = /*@__PUR
   messageDesc(file_troupe_supervisor_v1_supervisor, 124);
 
 /**
- * Whose quota to read.
+ * Selects the thread whose quota to read.
  *
  * @generated from message troupe.supervisor.v1.GetQuotaRequest
  */
 export type GetQuotaRequest = Message<"troupe.supervisor.v1.GetQuotaRequest"> & {
   /**
-   * The session. Empty: that of the caller's thread, or of the thread that the request names.
+   * The session. Empty: the session of the caller's thread, or of the thread in the request.
    *
    * @generated from field: string session_id = 1;
    */
@@ -5442,7 +5455,7 @@ export const GetQuotaResponseSchema: GenMessage<GetQuotaResponse> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_supervisor, 126);
 
 /**
- * How many threads a wait needs. Ids of no thread do not count.
+ * How many of the threads must be settled. Ids that name no thread are ignored.
  *
  * @generated from enum troupe.supervisor.v1.WaitMode
  */
@@ -5476,7 +5489,7 @@ export const WaitModeSchema: GenEnum<WaitMode> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_supervisor, 0);
 
 /**
- * Which threads around a thread.
+ * The threads to list, relative to a thread.
  *
  * @generated from enum troupe.supervisor.v1.ListScope
  */
@@ -5496,14 +5509,14 @@ export enum ListScope {
   CHILDREN = 1,
 
   /**
-   * Everything below it.
+   * Its descendants.
    *
    * @generated from enum value: LIST_SCOPE_DESCENDANTS = 2;
    */
   DESCENDANTS = 2,
 
   /**
-   * Everything that the caller may see: the session, to a thread its own subtree.
+   * All threads that the caller may see: for operators the whole session, for threads their own subtree.
    *
    * @generated from enum value: LIST_SCOPE_ALL = 3;
    */
@@ -5544,7 +5557,7 @@ export enum EventKind {
   SPAWN = 2,
 
   /**
-   * ThreadPlaced to TurnEnded.
+   * The events from ThreadPlaced to TurnEnded, in the order of Event.
    *
    * @generated from enum value: EVENT_KIND_TURN = 3;
    */
@@ -5565,7 +5578,7 @@ export enum EventKind {
   END = 5,
 
   /**
-   * EdgeCreated to MailAcknowledged.
+   * The events from EdgeCreated to MailAcknowledged, in the order of Event.
    *
    * @generated from enum value: EVENT_KIND_GRAPH = 6;
    */
@@ -5579,7 +5592,7 @@ export enum EventKind {
   APPROVAL = 7,
 
   /**
-   * GroupCreated to GroupRetried.
+   * The events from GroupCreated to GroupRetried, in the order of Event.
    *
    * @generated from enum value: EVENT_KIND_GROUP = 8;
    */
@@ -5628,16 +5641,17 @@ export const MemberStateSchema: GenEnum<MemberState> = /*@__PURE__*/
 
 /**
  * Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
- * `authorization: Bearer TOKEN`; with a thread's token the caller's own thread is known and never taken from the
- * request. Every mutating method takes a request_id: at most 128 bytes, remembered for 24 hours by session, principal and
- * method, so that a retry gets the answer of the first call. AppendTranscript takes a number instead.
+ * `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
+ * Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
+ * hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
+ * a batch number instead.
  *
  * @generated from service troupe.supervisor.v1.AgentSupervisorService
  */
 export const AgentSupervisorService: GenService<{
   /**
-   * Opens a session and its root thread. Operators only. FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the registry does
-   * not hold the bundle that it names: upload it with the registry's PutWorkspace, and call again.
+   * Opens a session and its root thread. Operators only. Returns FAILED_PRECONDITION (WORKSPACE_UNKNOWN) if the
+   * registry does not have the bundle `workspace_digest`. Upload it with the registry's PutWorkspace and retry.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.CreateSession
    */
@@ -5657,7 +5671,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof GetSessionResponseSchema;
   },
   /**
-   * Lists the runners that are attached, or were less than a lease ago. Operators and viewers only.
+   * Lists the runners that are attached, or whose stream ended less than a lease ago. Operators and viewers only.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ListRunners
    */
@@ -5677,9 +5691,9 @@ export const AgentSupervisorService: GenService<{
     output: typeof ListMembersResponseSchema;
   },
   /**
-   * Makes a supervisor hand its sessions over to the others and take over none, until it is started again. Ends when that is
-   * done. Operators only. NOT_FOUND if there is no such supervisor; FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other
-   * supervisor is active.
+   * Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
+   * Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
+   * FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.DrainMember
    */
@@ -5689,8 +5703,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof DrainMemberResponseSchema;
   },
   /**
-   * Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed. Operators
-   * only. Errors as for DrainMember.
+   * Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
+   * Operators only. Returns the same errors as DrainMember.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.MoveSession
    */
@@ -5750,7 +5764,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof DeleteSessionResponseSchema;
   },
   /**
-   * Spawns a thread. An acknowledged spawn survives a crash.
+   * Spawns a thread. The response is sent after the spawn is durable.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.SpawnAgent
    */
@@ -5760,7 +5774,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof SpawnAgentResponseSchema;
   },
   /**
-   * Gives a thread input: a settled one starts a new turn, a running one queues it or is interrupted first.
+   * Sends input to an open thread. A settled thread starts a new turn. A running thread queues the input, or is
+   * interrupted first if `interrupt` is set.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.SendInput
    */
@@ -5832,8 +5847,9 @@ export const AgentSupervisorService: GenService<{
     output: typeof AskParentResponseSchema;
   },
   /**
-   * Creates a group: spawns one agent for each item from one template, at most so many at a time, and reports one outcome
-   * to the parent. A group survives restarts. Items are not threads until they start, and an ended item's thread is closed.
+   * Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
+   * outcome to the parent. A group survives restarts. An item has no thread until it starts, and its thread is closed
+   * when the item ends.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.CreateGroup
    */
@@ -5903,8 +5919,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof SetThreadNoteResponseSchema;
   },
   /**
-   * Changes what a thread and its descendants may spend. Operators and the threads above it may; a thread itself may only
-   * lower its own.
+   * Sets the budget of a thread and its descendants. Allowed for operators and the ancestors of the thread. A thread
+   * can only lower its own budget.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.UpdateThreadBudget
    */
@@ -5944,7 +5960,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof AuthorizeToolResponseSchema;
   },
   /**
-   * Says which of the supervisor's tools a thread is offered, with their schemas.
+   * Describes the supervisor's tools that are offered to a thread, with their schemas.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.DescribeTools
    */
@@ -6044,7 +6060,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof ResolveApprovalResponseSchema;
   },
   /**
-   * Follows a session or a subtree: a snapshot as of S, then every event after S in order, none missed, none twice.
+   * Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
+   * duplicates.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.WatchThreads
    */
@@ -6125,9 +6142,9 @@ export const AgentSupervisorService: GenService<{
     output: typeof AppendTranscriptResponseSchema;
   },
   /**
-   * Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their contents,
-   * and the transcripts. The export is as of the time of the call. Compacted events are not part of it. A reader that takes
-   * no record for 60 s gets DEADLINE_EXCEEDED.
+   * Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
+   * contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
+   * it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ExportSession
    */
@@ -6147,8 +6164,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof ListArtifactsResponseSchema;
   },
   /**
-   * Reads content by its digest. At most 64 contents are read at once; one more is RESOURCE_EXHAUSTED with OVERLOADED. A
-   * reader that takes no part for 60 s gets DEADLINE_EXCEEDED.
+   * Reads content by its digest. The service allows 64 concurrent reads; further calls return RESOURCE_EXHAUSTED
+   * (OVERLOADED). A stream whose client accepts no data for 60 s ends with DEADLINE_EXCEEDED.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.GetContent
    */
@@ -6158,7 +6175,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof GetContentResponseSchema;
   },
   /**
-   * Returns limits and their present usage.
+   * Returns limits and their current usage.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.GetQuota
    */

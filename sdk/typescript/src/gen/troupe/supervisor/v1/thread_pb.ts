@@ -25,14 +25,14 @@ export const file_troupe_supervisor_v1_thread: GenFile = /*@__PURE__*/
  */
 export type Status = Message<"troupe.supervisor.v1.Status"> & {
   /**
-   * Where the thread stands.
+   * The kind of the status.
    *
    * @generated from field: troupe.supervisor.v1.StatusKind kind = 1;
    */
   kind: StatusKind;
 
   /**
-   * The last message (COMPLETED) or what went wrong (ERRORED); at most 4 KiB, the whole as content.
+   * The last message (COMPLETED) or the error (ERRORED), at most 4 KiB. `content` has a longer message.
    *
    * @generated from field: string message = 2;
    */
@@ -46,7 +46,7 @@ export type Status = Message<"troupe.supervisor.v1.Status"> & {
   since?: Timestamp | undefined;
 
   /**
-   * Why, for statuses that have several causes: INTERRUPTED, SHUTDOWN.
+   * The reason, for statuses that have several causes: INTERRUPTED, SHUTDOWN.
    *
    * @generated from field: string reason = 4;
    */
@@ -88,7 +88,7 @@ export type Condition = Message<"troupe.supervisor.v1.Condition"> & {
   since?: Timestamp | undefined;
 
   /**
-   * Why, for people.
+   * The reason, for people.
    *
    * @generated from field: string reason = 3;
    */
@@ -123,7 +123,7 @@ export type ContentRef = Message<"troupe.supervisor.v1.ContentRef"> & {
   size: bigint;
 
   /**
-   * The beginning, one line of at most 160 characters; empty for viewers and where prompt_log forbids it.
+   * The first line, cut to 160 characters; empty for viewers and where prompt_log forbids it.
    *
    * @generated from field: string preview = 3;
    */
@@ -138,14 +138,14 @@ export const ContentRefSchema: GenMessage<ContentRef> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 2);
 
 /**
- * Usage of models and time. It is cumulative: of one generation of a thread, of a thread's lifetime, or of several threads, as
- * the field says.
+ * Usage of models and time. It is cumulative over one generation of a thread, a thread's lifetime, or several threads;
+ * each field of this type says which.
  *
  * @generated from message troupe.supervisor.v1.Usage
  */
 export type Usage = Message<"troupe.supervisor.v1.Usage"> & {
   /**
-   * Tokens read, cached ones included.
+   * Input tokens, including cached ones.
    *
    * @generated from field: uint64 input_tokens = 1;
    */
@@ -159,14 +159,14 @@ export type Usage = Message<"troupe.supervisor.v1.Usage"> & {
   cachedInputTokens: bigint;
 
   /**
-   * Tokens written.
+   * Output tokens.
    *
    * @generated from field: uint64 output_tokens = 3;
    */
   outputTokens: bigint;
 
   /**
-   * Turns ended.
+   * Turns that have ended.
    *
    * @generated from field: uint32 turns = 4;
    */
@@ -180,16 +180,17 @@ export type Usage = Message<"troupe.supervisor.v1.Usage"> & {
   wallTime?: Duration | undefined;
 
   /**
-   * Known cost, in millionths of the session's currency. What the program reports at the end of a turn replaces the cost that
-   * the price list gives, so it may decrease. A runner reports US dollars here, which count only in a session with that
-   * currency; 0: the program reports no cost.
+   * Known cost, in millionths of the session's currency. The cost that the program reports at the end of a turn
+   * replaces the cost from the price list, so the value can decrease. Runners report US dollars, which count only in a
+   * session with that currency; 0: the program reports no cost.
    *
    * @generated from field: uint64 cost_micros = 6;
    */
   costMicros: bigint;
 
   /**
-   * Tokens whose cost is unknown, because neither the price list nor the program gives one. They are not part of cost_micros.
+   * Tokens whose cost is unknown, because neither the price list nor the program has a price. They are not part of
+   * cost_micros.
    *
    * @generated from field: uint64 unpriced_tokens = 7;
    */
@@ -245,7 +246,7 @@ export type PlanStep = Message<"troupe.supervisor.v1.PlanStep"> & {
   step: string;
 
   /**
-   * Where it stands.
+   * The state of the step.
    *
    * @generated from field: troupe.supervisor.v1.PlanStep.State state = 2;
    */
@@ -260,7 +261,7 @@ export const PlanStepSchema: GenMessage<PlanStep> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 5);
 
 /**
- * Where a step stands.
+ * The state of a step.
  *
  * @generated from enum troupe.supervisor.v1.PlanStep.State
  */
@@ -273,21 +274,21 @@ export enum PlanStep_State {
   UNSPECIFIED = 0,
 
   /**
-   * Not begun.
+   * Not started.
    *
    * @generated from enum value: STATE_PENDING = 1;
    */
   PENDING = 1,
 
   /**
-   * Under way.
+   * In progress.
    *
    * @generated from enum value: STATE_IN_PROGRESS = 2;
    */
   IN_PROGRESS = 2,
 
   /**
-   * Done.
+   * Completed.
    *
    * @generated from enum value: STATE_COMPLETED = 3;
    */
@@ -303,10 +304,11 @@ export const PlanStep_StateSchema: GenEnum<PlanStep_State> = /*@__PURE__*/
 /**
  * Limits on the usage of a thread and its descendants. A field that is 0 or absent is unlimited.
  *
- * A budget is a hard stop. When the subtree has spent it, the thread gets the condition BUDGET_EXHAUSTED, the running turns
- * of the subtree are interrupted (threads stay open), waiting turns end as INTERRUPTED, and SpawnAgent and SendInput fail
- * with BUDGET_EXHAUSTED until UpdateThreadBudget raises the budget. Usage can exceed a budget: runners report tokens at the
- * end of a turn or by telemetry, and an interrupted turn spends until it stops.
+ * A budget is a hard limit. When the subtree has used it up, the thread gets the condition BUDGET_EXHAUSTED, the
+ * running turns of the subtree are interrupted (threads stay open), waiting turns end as INTERRUPTED, and SpawnAgent
+ * and SendInput fail with BUDGET_EXHAUSTED until UpdateThreadBudget raises the budget. Usage can exceed a budget,
+ * because runners report tokens at the end of a turn or by telemetry, and an interrupted turn uses tokens until it
+ * stops.
  *
  * A thread without a budget shares its ancestors' budgets. A thread with a budget reserves that amount from the nearest
  * ancestor that limits the same resource; the amount must fit into the ancestor's remaining budget minus the unspent
@@ -316,22 +318,22 @@ export const PlanStep_StateSchema: GenEnum<PlanStep_State> = /*@__PURE__*/
  */
 export type Budget = Message<"troupe.supervisor.v1.Budget"> & {
   /**
-   * Tokens, read and written.
+   * Input and output tokens.
    *
    * @generated from field: uint64 tokens = 1;
    */
   tokens: bigint;
 
   /**
-   * Turns. A turn counts when it has ended, so a thread with one may run exactly one.
+   * Turns. A turn counts when it has ended. A thread with a budget of 1 can run exactly one turn.
    *
    * @generated from field: uint32 turns = 2;
    */
   turns: number;
 
   /**
-   * Time in running turns, added up over turns that run side by side; at least 1 ms. Measured by the supervisor, from the
-   * start of a turn.
+   * Time in running turns, at least 1 ms. The times of concurrent turns are added up. The supervisor measures them from
+   * the start of a turn.
    *
    * @generated from field: google.protobuf.Duration wall_time = 3;
    */
@@ -359,7 +361,7 @@ export const BudgetSchema: GenMessage<Budget> = /*@__PURE__*/
  */
 export type InputItem = Message<"troupe.supervisor.v1.InputItem"> & {
   /**
-   * What the piece is.
+   * The content of the piece.
    *
    * @generated from oneof troupe.supervisor.v1.InputItem.item
    */
@@ -381,7 +383,7 @@ export type InputItem = Message<"troupe.supervisor.v1.InputItem"> & {
     case: "localImage";
   } | {
     /**
-     * A skill that the agent shall use.
+     * A skill that the agent must use.
      *
      * @generated from field: troupe.supervisor.v1.NamedPath skill = 3;
      */
@@ -406,7 +408,7 @@ export const InputItemSchema: GenMessage<InputItem> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 7);
 
 /**
- * A name with the path that it stands for.
+ * A name and its path.
  *
  * @generated from message troupe.supervisor.v1.NamedPath
  */
@@ -454,7 +456,7 @@ export type Input = Message<"troupe.supervisor.v1.Input"> & {
   objective: string;
 
   /**
-   * How to tell that it is, for the task block; empty: not said.
+   * The definition of done, for the task block; empty: not given.
    *
    * @generated from field: string definition_of_done = 3;
    */
@@ -468,7 +470,7 @@ export type Input = Message<"troupe.supervisor.v1.Input"> & {
   override: string;
 
   /**
-   * The JSON Schema of the result that the turn has to report; empty: none.
+   * The JSON Schema of the result that the turn must report; empty: none.
    *
    * @generated from field: string result_schema = 5;
    */
@@ -483,7 +485,7 @@ export const InputSchema: GenMessage<Input> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 9);
 
 /**
- * The result that a thread reported last. Input with a result schema removes it when its turn is dispatched.
+ * The result that a thread reported last. It is removed when a turn with a new result schema is dispatched.
  *
  * @generated from message troupe.supervisor.v1.ThreadResult
  */
@@ -503,8 +505,8 @@ export type ThreadResult = Message<"troupe.supervisor.v1.ThreadResult"> & {
   content?: ContentRef | undefined;
 
   /**
-   * The document itself. Set by WaitAgents and GetThread only, unless the results of an answer exceed 1 MiB in total; then
-   * read the content.
+   * The document itself. Set only by WaitAgents and GetThread, unless the results of a response exceed 1 MiB in total.
+   * Otherwise read the content.
    *
    * @generated from field: string document_json = 3;
    */
@@ -519,7 +521,7 @@ export const ThreadResultSchema: GenMessage<ThreadResult> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 10);
 
 /**
- * One agent, working or idle.
+ * An agent, working or idle.
  *
  * @generated from message troupe.supervisor.v1.Thread
  */
@@ -546,14 +548,14 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   parentThreadId: string;
 
   /**
-   * 0 for the root, the parent's + 1 otherwise.
+   * 0 for the root, otherwise the parent's depth plus 1.
    *
    * @generated from field: uint32 depth = 4;
    */
   depth: number;
 
   /**
-   * The role; `default` where no template applies.
+   * The role; `default` if no template applies.
    *
    * @generated from field: string agent_type = 5;
    */
@@ -588,7 +590,7 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   threadNote: string;
 
   /**
-   * Where the thread stands.
+   * The thread's status.
    *
    * @generated from field: troupe.supervisor.v1.Status status = 10;
    */
@@ -623,14 +625,14 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   provider: string;
 
   /**
-   * What the thread may change.
+   * The sandbox, which limits what the thread may change.
    *
    * @generated from field: troupe.common.v1.Sandbox sandbox = 15;
    */
   sandbox: Sandbox;
 
   /**
-   * Which tools it may use: its effective policy.
+   * The effective policy of its tools.
    *
    * @generated from field: troupe.common.v1.ToolPolicy tool_policy = 16;
    */
@@ -644,22 +646,22 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   source?: TemplateSource | undefined;
 
   /**
-   * 1 at spawn, + 1 at each re-placement, close and resume.
+   * 1 after the spawn, increased by 1 each time the thread is placed again, closed or resumed.
    *
    * @generated from field: uint32 generation = 18;
    */
   generation: number;
 
   /**
-   * Usage in the thread's lifetime: in all turns and generations, also after it was closed. Usage of a running turn is
-   * included as far as its program has reported it. The value never decreases.
+   * Usage in the thread's lifetime: in all turns and generations, also after the thread was closed. The usage of a
+   * running turn is included up to the last report of its program. The value never decreases.
    *
    * @generated from field: troupe.supervisor.v1.Usage usage = 19;
    */
   usage?: Usage | undefined;
 
   /**
-   * How much of the model's context is left; absent: unknown.
+   * The remaining part of the model's context in percent; absent: unknown.
    *
    * @generated from field: optional uint32 context_left_percent = 20;
    */
@@ -722,7 +724,7 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   queuePosition: number;
 
   /**
-   * Where its agent works; empty: the session's directory.
+   * The directory in which its agent works; empty: the session's directory.
    *
    * @generated from field: string working_directory = 29;
    */
@@ -736,7 +738,8 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   childThreadIds: string[];
 
   /**
-   * Which edges it may manage, as its template declares and its spawn left it; the session's setting narrows it further.
+   * The edges that it may manage: what its template declares, narrowed by its spawn. The session's setting narrows it
+   * further.
    *
    * @generated from field: troupe.common.v1.EdgeManagement edge_management = 31;
    */
@@ -757,14 +760,14 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   grant?: ToolPolicy | undefined;
 
   /**
-   * How it is stopped.
+   * How its running turn is stopped when it is closed.
    *
    * @generated from field: troupe.supervisor.v1.ClosePolicy close_policy = 34;
    */
   closePolicy: ClosePolicy;
 
   /**
-   * Whether mail wakes it.
+   * Whether new mail starts a turn.
    *
    * @generated from field: troupe.supervisor.v1.WakePolicy wake_policy = 35;
    */
@@ -778,15 +781,15 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   budget?: Budget | undefined;
 
   /**
-   * The result that it reported last; unset: none.
+   * The last reported result; unset: none.
    *
    * @generated from field: troupe.supervisor.v1.ThreadResult result = 37;
    */
   result?: ThreadResult | undefined;
 
   /**
-   * Usage of the attempts before the present one. TurnEnded and UsageRecorded report the usage of an attempt; with this added,
-   * it is the usage in the thread's lifetime.
+   * Usage of the attempts before the current one. TurnEnded and UsageRecorded report the usage of the current attempt.
+   * The sum is the usage in the thread's lifetime.
    *
    * @generated from field: troupe.supervisor.v1.Usage earlier_usage = 38;
    */
@@ -800,7 +803,7 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
   subtreeUsage?: Usage | undefined;
 
   /**
-   * The turn that runs or that the thread waits for; of a settled thread, its latest turn. 0: none.
+   * The turn that is running or waiting; for a settled thread its latest turn. 0: none.
    *
    * @generated from field: uint32 turn = 40;
    */
@@ -822,7 +825,7 @@ export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_thread, 11);
 
 /**
- * Where a thread stands. PENDING_INIT and RUNNING are active; COMPLETED, ERRORED and INTERRUPTED are settled and open;
+ * The status of a thread. PENDING_INIT and RUNNING are active; COMPLETED, ERRORED and INTERRUPTED are settled and open;
  * SHUTDOWN is settled and closed.
  *
  * @generated from enum troupe.supervisor.v1.StatusKind
@@ -864,28 +867,28 @@ export enum StatusKind {
   RUNNING = 4,
 
   /**
-   * The last turn ended well; the message is its last one.
+   * The last turn completed; the message is its last message.
    *
    * @generated from enum value: STATUS_KIND_COMPLETED = 5;
    */
   COMPLETED = 5,
 
   /**
-   * The last turn failed; the message says why.
+   * The last turn failed; the message has the error.
    *
    * @generated from enum value: STATUS_KIND_ERRORED = 6;
    */
   ERRORED = 6,
 
   /**
-   * The last turn was stopped.
+   * The last turn was interrupted.
    *
    * @generated from enum value: STATUS_KIND_INTERRUPTED = 7;
    */
   INTERRUPTED = 7,
 
   /**
-   * Closed. ResumeAgent opens it again.
+   * Closed. ResumeAgent reopens it.
    *
    * @generated from enum value: STATUS_KIND_SHUTDOWN = 8;
    */
@@ -912,42 +915,42 @@ export enum ConditionKind {
   UNSPECIFIED = 0,
 
   /**
-   * The thread or an ancestor is fenced: nothing new can start in it.
+   * The thread or an ancestor is being closed: no new work can start in it.
    *
    * @generated from enum value: CONDITION_KIND_CLOSING = 1;
    */
   CLOSING = 1,
 
   /**
-   * It repeats itself or has been silent for too long.
+   * It repeats its output, or its running turn has sent no report for too long.
    *
    * @generated from enum value: CONDITION_KIND_STALLED = 2;
    */
   STALLED = 2,
 
   /**
-   * Its runner's lease is running out, or the runner came back without it: that ends the attempt in the same moment.
+   * Its runner's lease is expiring, or the runner attached again without the thread, which ends the attempt at once.
    *
    * @generated from enum value: CONDITION_KIND_UNREACHABLE = 3;
    */
   UNREACHABLE = 3,
 
   /**
-   * No attached runner fits.
+   * No attached runner can execute it.
    *
    * @generated from enum value: CONDITION_KIND_NO_RUNNER = 4;
    */
   NO_RUNNER = 4,
 
   /**
-   * A tool call of it waits for an operator.
+   * One of its tool calls waits for an operator.
    *
    * @generated from enum value: CONDITION_KIND_AWAITING_TOOL_APPROVAL = 5;
    */
   AWAITING_TOOL_APPROVAL = 5,
 
   /**
-   * Its budget is spent.
+   * Its budget is exhausted.
    *
    * @generated from enum value: CONDITION_KIND_BUDGET_EXHAUSTED = 6;
    */
@@ -961,15 +964,15 @@ export enum ConditionKind {
   POLICY_GAP = 7,
 
   /**
-   * Its program was restarted and does not remember the earlier conversation: only the prompt of the present turn and
-   * the files of the workspace are left.
+   * Its program was restarted and does not remember the earlier conversation: it has only the prompt of the current
+   * turn and the files of the workspace.
    *
    * @generated from enum value: CONDITION_KIND_CONTEXT_LOST = 8;
    */
   CONTEXT_LOST = 8,
 
   /**
-   * The agent asked its parent a question, which is the reason of the condition. The next input ends it.
+   * The agent asked its parent a question, which is the reason of the condition. The next input ends the condition.
    *
    * @generated from enum value: CONDITION_KIND_AWAITING_INPUT = 9;
    */
@@ -983,7 +986,7 @@ export const ConditionKindSchema: GenEnum<ConditionKind> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_thread, 1);
 
 /**
- * How a running turn ends when its thread is closed.
+ * How a running turn is stopped when its thread is closed.
  *
  * @generated from enum troupe.supervisor.v1.ClosePolicy
  */
@@ -996,7 +999,7 @@ export enum ClosePolicy {
   UNSPECIFIED = 0,
 
   /**
-   * Ask the program to end, then kill it after its grace.
+   * Asks the program to exit, then kills it after its grace period.
    *
    * @generated from enum value: CLOSE_POLICY_TERMINATE = 1;
    */
@@ -1010,7 +1013,7 @@ export enum ClosePolicy {
   FINISH_TURN = 2,
 
   /**
-   * Kill at once.
+   * Kills the program at once.
    *
    * @generated from enum value: CLOSE_POLICY_KILL = 3;
    */
@@ -1037,7 +1040,7 @@ export enum RestartPolicy {
   UNSPECIFIED = 0,
 
   /**
-   * It is settled as ERRORED.
+   * The thread is settled as ERRORED.
    *
    * @generated from enum value: RESTART_POLICY_NEVER = 1;
    */
@@ -1058,8 +1061,8 @@ export const RestartPolicySchema: GenEnum<RestartPolicy> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_thread, 3);
 
 /**
- * Whether new mail starts a turn of a settled thread. Waking uses only a slot that no queued thread waits for. It does not
- * happen while the session is paused, the thread is closing or its budget is exhausted.
+ * Whether new mail starts a turn of a settled thread. Such a turn uses only a slot for which no queued thread waits.
+ * Mail starts no turn while the session is paused, the thread is being closed or its budget is exhausted.
  *
  * @generated from enum troupe.supervisor.v1.WakePolicy
  */
@@ -1072,21 +1075,21 @@ export enum WakePolicy {
   UNSPECIFIED = 0,
 
   /**
-   * Never; mail waits for the next turn.
+   * Never. Mail waits for the next turn.
    *
    * @generated from enum value: WAKE_POLICY_NONE = 1;
    */
   NONE = 1,
 
   /**
-   * When the thread is COMPLETED.
+   * If the thread is COMPLETED.
    *
    * @generated from enum value: WAKE_POLICY_ON_IDLE = 2;
    */
   ON_IDLE = 2,
 
   /**
-   * When it is COMPLETED, ERRORED or INTERRUPTED.
+   * If the thread is COMPLETED, ERRORED or INTERRUPTED.
    *
    * @generated from enum value: WAKE_POLICY_ALWAYS = 3;
    */
@@ -1100,7 +1103,7 @@ export const WakePolicySchema: GenEnum<WakePolicy> = /*@__PURE__*/
   enumDesc(file_troupe_supervisor_v1_thread, 4);
 
 /**
- * What a spawn or an input does when no slot is free.
+ * The action of a spawn or an input if no slot is free.
  *
  * @generated from enum troupe.supervisor.v1.OnLimit
  */
@@ -1113,14 +1116,14 @@ export enum OnLimit {
   UNSPECIFIED = 0,
 
   /**
-   * Fail with THREAD_LIMIT.
+   * Fails with THREAD_LIMIT.
    *
    * @generated from enum value: ON_LIMIT_REFUSE = 1;
    */
   REFUSE = 1,
 
   /**
-   * Wait in the session's queue, first come, first served.
+   * Waits in the session's queue, first come, first served.
    *
    * @generated from enum value: ON_LIMIT_QUEUE = 2;
    */

@@ -158,14 +158,14 @@ export const TranscriptFileChangeSchema: GenMessage<TranscriptFileChange> = /*@_
  */
 export type TranscriptEntry = Message<"troupe.supervisor.v1.TranscriptEntry"> & {
   /**
-   * Its number in the thread: 1 for the first, + 1 for each. The supervisor assigns it.
+   * Its number in the thread: 1 for the first entry, increased by 1 for each entry. The supervisor assigns it.
    *
    * @generated from field: uint64 number = 1;
    */
   number: bigint;
 
   /**
-   * When it happened, by the runner's clock.
+   * When it happened, according to the runner's clock.
    *
    * @generated from field: google.protobuf.Timestamp time = 2;
    */
@@ -186,7 +186,7 @@ export type TranscriptEntry = Message<"troupe.supervisor.v1.TranscriptEntry"> & 
   generation: number;
 
   /**
-   * The kind of record.
+   * The kind of the entry.
    *
    * @generated from field: troupe.supervisor.v1.TranscriptKind kind = 5;
    */
@@ -214,28 +214,28 @@ export type TranscriptEntry = Message<"troupe.supervisor.v1.TranscriptEntry"> & 
   textLeftOut: boolean;
 
   /**
-   * Of a tool call.
+   * The details of a tool call.
    *
    * @generated from field: troupe.supervisor.v1.TranscriptToolCall tool_call = 9;
    */
   toolCall?: TranscriptToolCall | undefined;
 
   /**
-   * Of a tool's result.
+   * The details of a tool result.
    *
    * @generated from field: troupe.supervisor.v1.TranscriptToolResult tool_result = 10;
    */
   toolResult?: TranscriptToolResult | undefined;
 
   /**
-   * Of a plan.
+   * The steps of a plan.
    *
    * @generated from field: repeated troupe.supervisor.v1.PlanStep plan = 11;
    */
   plan: PlanStep[];
 
   /**
-   * Of a changed file.
+   * The details of a changed file.
    *
    * @generated from field: troupe.supervisor.v1.TranscriptFileChange file_change = 12;
    */
@@ -298,7 +298,7 @@ export enum TranscriptKind {
   TOOL_RESULT = 5,
 
   /**
-   * The agent's plan, whole.
+   * The agent's whole plan.
    *
    * @generated from enum value: TRANSCRIPT_KIND_PLAN = 6;
    */
