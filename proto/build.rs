@@ -4,8 +4,8 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-/// The proto files: the API; `cluster`, which supervisors serve to each other; `console`, which `troupe console` serves to
-/// its page; and `store`, the format of stored records.
+/// The proto files: the API; `cluster`, which supervisors serve to each other; `console`, which `troupe console` serves
+/// to its page; and `store`, the format of stored records.
 const FILES: &[&str] = &[
     "troupe/common/v1/common.proto",
     "troupe/registry/v1/registry.proto",

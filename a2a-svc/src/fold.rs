@@ -2,8 +2,8 @@
 //! state of tasks is not stored elsewhere.
 //!
 //! A task begins with an input that arrives while no task is open, and ends with the turn after which no input waits. A
-//! turn that ends with a question leaves its task open: the next input answers it. An input that arrives while a task is
-//! open belongs to that task.
+//! turn that ends with a question leaves its task open: the next input answers it. An input that arrives while a task
+//! is open belongs to that task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,8 @@ const MAX_UPDATES: usize = 4_096;
 /// Maximum number of threads below the agent that a task shows.
 pub(crate) const MAX_DESCENDANTS: usize = 256;
 
-/// Returns the note that marks a canceled task. Only a note that an operator set counts, so an agent cannot cancel a task.
+/// Returns the note that marks a canceled task. Only a note that an operator set counts, so an agent cannot cancel a
+/// task.
 pub(crate) fn cancel_note(number: u32) -> String {
     format!("A2A task {number} canceled by its caller")
 }

@@ -1,4 +1,5 @@
-//! Serves exported roles as agents of the Agent2Agent protocol (A2A) v1.0, over JSON-RPC, HTTP+JSON and gRPC on one port.
+//! Serves exported roles as agents of the Agent2Agent protocol (A2A) v1.0, over JSON-RPC, HTTP+JSON and gRPC on one
+//! port.
 //!
 //! The service is a client of the supervisor. A context is a session, and a task is one turn of its root thread, or
 //! several turns with questions between them. `fold` computes tasks from the events of a session, `contexts` follows

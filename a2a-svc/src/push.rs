@@ -1,8 +1,8 @@
 //! Push notifications: the updates of a task, sent to a URL that the caller configured.
 //!
-//! Each configuration is stored in a file, because it has secrets that the supervisor cannot store. The file also has the
-//! position up to which updates were accepted, so that a crash repeats at most one of them. All other state is in the
-//! supervisor's log.
+//! Each configuration is stored in a file, because it has secrets that the supervisor cannot store. The file also has
+//! the position up to which updates were accepted, so that a crash repeats at most one of them. All other state is in
+//! the supervisor's log.
 
 use std::{
     collections::BTreeMap,

@@ -284,8 +284,8 @@ impl Renderer<'_> {
         content(self.supervisor, &self.session.session_id, &stored, most).await
     }
 
-    /// Renders an update. A large artifact is split into pieces; all pieces except the last one have the position before
-    /// the update.
+    /// Renders an update. A large artifact is split into pieces; all pieces except the last one have the position
+    /// before the update.
     pub(crate) async fn update(&self, task: &Task, update: &Update) -> Result<Vec<StreamResponse>> {
         let payloads = match &update.change {
             Change::State(state, message, conditions) => {

@@ -102,7 +102,7 @@ pub(crate) fn key_value(text: &str) -> std::result::Result<(String, String), Str
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct NewBudget {
-    /// Bound of tokens, read and written
+    /// Bound of input and output tokens
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     tokens: Option<u64>,
     /// Bound of turns
@@ -135,7 +135,7 @@ impl NewBudget {
 /// The budget of an agent that is spawned.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct SpawnBudget {
-    /// Token budget of the agent and its descendants, read and written
+    /// Budget of input and output tokens of the agent and its descendants
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     budget_tokens: Option<u64>,
     /// Turn budget of the agent and its descendants

@@ -34,8 +34,8 @@ pub type Registry = AgentRegistryServiceClient<Identified>;
 /// another pair may listen at the address. A call that fails because of such a token is repeated without a token. A
 /// token that the caller named is always sent.
 ///
-/// With a token from the data directory, the messages of a stream of requests are collected before the call. Therefore a
-/// bidirectional stream needs a token that the caller named.
+/// With a token from the data directory, the messages of a stream of requests are collected before the call. Therefore
+/// a bidirectional stream needs a token that the caller named.
 #[derive(Clone, Debug)]
 pub struct Identified {
     channel: Channel,

@@ -61,8 +61,8 @@ impl Running {
     }
 }
 
-/// Returns whether a process holds the lock of the data directory. Another process that tries to take the lock during the
-/// check can fail.
+/// Returns whether a process holds the lock of the data directory. Another process that tries to take the lock during
+/// the check can fail.
 #[must_use]
 pub fn is_locked(data_dir: &Path) -> bool {
     File::open(data_dir).is_ok_and(|directory| matches!(directory.try_lock(), Err(TryLockError::WouldBlock)))

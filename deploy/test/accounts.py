@@ -110,7 +110,8 @@ def answer(*arguments):
 
 
 def known(address, method, token, word):
-    """Waits until a call's output contains the word. A service rejects tokens until it has fetched the keys."""
+    """Waits until the service has fetched the keys, because it rejects tokens before that. Then returns the call's output if
+    it does not contain the word, or an empty text."""
 
     def find():
         done = call(address, method, token)

@@ -53,7 +53,7 @@ def thread_pods(objects):
 
 
 def made_for_threads(objects, kind):
-    """Returns the objects of one kind that those Deployments create."""
+    """Yields the objects of one kind that those Deployments create."""
     for thing in objects:
         if thing["kind"] == "ConfigMap" and "pod.json" in thing.get("data", {}):
             made = json.loads(thing["data"]["pod.json"])

@@ -11,7 +11,7 @@ VALIDATE = pathlib.Path(sys.executable).parent / "kubernetes-validate"
 
 
 def output_of(command):
-    """Yields the output of a command, if it failed."""
+    """Returns the output of a command, if it failed."""
     done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout + done.stderr if done.returncode != 0 else ""
 

@@ -67,7 +67,7 @@ class Workload:
 
 
 def problems(manifests):
-    """Yields all problems, each with the check that found it."""
+    """Returns all problems, each with the check that found it."""
     checks = [(name, check) for name, check in globals().items() if name.startswith("check_")]
     return [f"{name[6:]}: {problem}" for name, check in checks for problem in check(manifests)]
 
@@ -77,7 +77,7 @@ def name_of(thing):
 
 
 def selector_of(thing):
-    """Yields problems of the labels by which Services, budgets and policies select pods."""
+    """Returns the labels by which a Service, a budget or a policy selects pods."""
     spec = thing["spec"]
     match thing["kind"]:
         case "Service":
@@ -138,7 +138,7 @@ def check_volumes(manifests):
 
 
 def references(workload):
-    """Returns the ConfigMaps and Secrets that a pod needs: kind and name."""
+    """Yields the ConfigMaps and Secrets that a pod needs: kind and name."""
     for volume in workload.pod.get("volumes", []):
         if secret := volume.get("secret"):
             yield "Secret", secret["secretName"]
@@ -311,7 +311,7 @@ def calls(manifests):
 
 
 def secret_files(workload):
-    """Returns the files of Secrets whose keys the main container names: path, Secret and key."""
+    """Yields the files of Secrets whose keys the main container names: path, Secret and key."""
     secrets = {one["name"]: one["secret"] for one in workload.pod.get("volumes", []) if "secret" in one}
     for mount in workload.main.get("volumeMounts", []):
         if secret := secrets.get(mount["name"]):

@@ -3,7 +3,7 @@
 
 def lost(written, kept, path=""):
     """Yields the parts of a document that are missing or different in another document. The other may contain more:
-    defaults, and items at the end of lists. Numbers and equal texts count as equal, as in quantities."""
+    defaults, and items at the end of lists. A number and an equal text count as equal, as in quantities."""
     if isinstance(written, dict) and isinstance(kept, dict):
         for key, value in written.items():
             if key in kept:

@@ -18,7 +18,8 @@ use tokio::{
     runtime::Handle,
 };
 
-/// Directories that agents share with other programs. Agents may not read their content.
+/// Directories that agents share with other programs. Except for [`DEVICES`], programs without full access cannot read
+/// their content.
 const SHARED: &[&str] = &["/dev", "/tmp", "/var/tmp"];
 /// The devices of [`SHARED`] that every program needs.
 const DEVICES: &[&str] = &[

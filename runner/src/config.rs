@@ -45,8 +45,8 @@ pub struct RunnerConfig {
     /// When the worktrees of threads are removed. Each thread that may write works in its own git worktree if its
     /// directory is in a repository. `None`: threads work in their given directories.
     pub worktrees: Option<WorktreeCleanup>,
-    /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap or Landlock hides them
-    /// from all programs if it works.
+    /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap or Landlock hides
+    /// them from all programs if it works.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument; see
     /// [`crate::hook`]. Programs need it if only a command can restrict their tools. Its first word is also the program

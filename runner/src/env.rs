@@ -38,8 +38,8 @@ pub(crate) fn plain(inherited: impl Fn(&str) -> Option<OsString>) -> Environment
 }
 
 /// Returns the complete environment of a thread's program, without the variables of its kind. It does not contain the
-/// thread's token: tool calls go through the runner, which knows its programs, or through a server that only receives
-/// the token.
+/// thread's token: tool calls go through the runner, which knows its programs, or through an MCP server, and only this
+/// server receives the token.
 pub(crate) fn environment(launch: &LaunchSpec, inherited: impl Fn(&str) -> Option<OsString>) -> Environment {
     let mut environment = plain(inherited);
     environment.insert("TMPDIR".to_owned(), launch.scratch.clone().into_os_string());

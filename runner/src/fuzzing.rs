@@ -262,7 +262,7 @@ fn check(speaker: Speaker, event: &AgentEvent) {
             context_left_percent, ..
         } => assert!(context_left_percent.is_none_or(|percent| percent <= 100)),
         AgentEvent::ToolCalled(call) => match speaker {
-            Speaker::Process => assert!(!call.name.is_empty(), "a call of nothing"),
+            Speaker::Process => assert!(!call.name.is_empty(), "a call without a name"),
             Speaker::Claude | Speaker::Codex | Speaker::Acp(_) => assert_eq!(call.name, OFFERED),
             Speaker::Remote => panic!("a remote agent has no tools: {call:?}"),
         },

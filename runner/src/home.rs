@@ -115,7 +115,8 @@ pub(crate) fn environment_in(
     environment
 }
 
-/// Returns the complete lines of a log after a position, and the position after them. An agent may have replaced the log.
+/// Returns the complete lines of a log after a position, and the position after them. An agent may have replaced the
+/// log.
 pub(crate) fn appended(log: &Path, from: u64) -> Option<(Vec<u8>, u64)> {
     let mut file = open(log).ok()?;
     let found = file.metadata().ok()?;

@@ -3,15 +3,15 @@
 //! thread's directory if the supervisor allows it) and reports the results.
 //!
 //! ```text
-//! runner -> link (the stream) -> runner_state (threads, pending messages) -> thread (one task each) -> agent (one per kind)
+//! runner -> link (the stream) -> runner_state (threads, pending messages) -> thread (one task) -> agent (one per kind)
 //!                                  |-> outbox (reports until they are durable)     |               |-> process
 //!                                  |-> questions (until they are decided)          |               '-> codex, claude,
 //!                                  |                                               |                   acp, a2a
 //!                                  '-> kinds (program selection)                   '-> tools, workspace
 //! ```
 //!
-//! One task owns the runner state, so its state needs no lock. Threads outlive streams: they continue while the supervisor is
-//! disconnected, and the runner sends their reports after it has attached again.
+//! One task owns the runner state, so its state needs no lock. Threads outlive streams: they continue while the
+//! supervisor is disconnected, and the runner sends their reports after it has attached again.
 #![forbid(unsafe_code)]
 
 mod a2a;

@@ -133,7 +133,7 @@ pub enum SandboxReport {
     Landlock,
     /// The program's own sandbox.
     Own,
-    /// The program is not confined by intention.
+    /// The program is intentionally not confined.
     Nothing,
     /// The program runs on another machine.
     Remote,

@@ -1,9 +1,9 @@
 //! Access of one program to its model providers.
 //!
-//! A program gets the address of a local proxy in place of each provider's address, and a placeholder in place of each key:
-//! programs pass their environment to the commands that they run. The proxies hold the keys and count the requests of the
-//! program, whose rate [`TrafficObserver`] limits. The thread reports a gap for keys that cannot be held and requests that
-//! cannot be counted.
+//! A program gets the address of a local proxy in place of each provider's address, and a placeholder in place of each
+//! key: programs pass their environment to the commands that they run. The proxies hold the keys and count the requests
+//! of the program, whose rate [`TrafficObserver`] limits. The thread reports a gap for keys that cannot be held and
+//! requests that cannot be counted.
 
 use std::{
     collections::{BTreeSet, VecDeque},

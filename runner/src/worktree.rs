@@ -253,8 +253,8 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-/// Returns whether git finds a repository. If git rejects the repository, that is an error: an agent must not work in
-/// the repository itself because git cannot create a worktree.
+/// Returns whether git finds a repository. If git rejects the repository, that is an error: if git cannot create a
+/// worktree, an agent must not work in the repository itself instead.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");

@@ -155,7 +155,10 @@ mod tests {
             ),
             (["--thread-event-rate", "0"], "it must be "),
             (["--keep-security-events", "6"], "it must be "),
-            (["--stall-repeats", "1"], "stall_repeats is 1; it must be 0 (off)"),
+            (
+                ["--stall-repeats", "1"],
+                "stall_repeats is 1, which would mark every turn as stalled",
+            ),
         ] {
             let error = applied(&arguments).unwrap_err();
             assert!(error.contains(expected), "{error}");

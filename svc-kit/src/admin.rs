@@ -83,7 +83,8 @@ pub enum AdminError {
     Defect(#[from] JoinError),
 }
 
-/// The admin port of a process. Each service reports its health to it; see [`crate::serve::Listener::report_health_to`].
+/// The admin port of a process. Each service reports its health to it; see
+/// [`crate::serve::Listener::report_health_to`].
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,

@@ -1,7 +1,7 @@
 //! The first layer of every call: it gives the call a trace, a deadline and a log line, and measures its duration.
 //!
-//! The module `limit_layer` limits the calls of each caller after authentication. Health and reflection, which are open to
-//! all callers, have a deadline of their own until their response begins.
+//! The module `limit_layer` limits the calls of each caller after authentication. Health and reflection, which are open
+//! to all callers, have a deadline of their own until their response begins.
 
 use std::{
     collections::BTreeSet,

@@ -274,8 +274,8 @@ impl AcceptLoop {
     }
 }
 
-/// A connection. It ends if it is closed for another one, or if no authenticated caller uses it. It fails after the drain
-/// deadline of the server, or if its peer sends nothing.
+/// A connection. It ends if it is closed for another one, or if no authenticated caller uses it. It fails after the
+/// drain deadline of the server, or if its peer sends nothing.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,

@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 
-/// Returns the response with `resource` attached until the body is sent or dropped, at most for the given time: a client
-/// that does not read must not occupy the resource forever.
+/// Returns the response with `resource` attached until the body is sent or dropped, at most for the given time: a
+/// client that does not read must not occupy the resource forever.
 #[must_use]
 pub fn hold<T: Send + 'static>(answer: http::Response<Body>, resource: T, at_most: Duration) -> http::Response<Body> {
     let keeper = AbortOnDropHandle::new(tokio::spawn(async move {

@@ -154,8 +154,8 @@ impl Principal {
         }
     }
 
-    /// Encodes the principal for [`FORWARDED_FOR`]. The ids of a runner are left out: the member that forwards a call has
-    /// checked them.
+    /// Encodes the principal for [`FORWARDED_FOR`]. The ids of a runner are left out: the member that forwards a call
+    /// has checked them.
     #[must_use]
     pub fn to_header(&self) -> HeaderValue {
         let (kind, name) = match self {

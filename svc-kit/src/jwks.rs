@@ -139,8 +139,8 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Opens the keys. A file must be valid. A URL may be unreachable; tokens are rejected until its keys are available.
-    /// Requires a Tokio runtime.
+    /// Opens the keys. A file must be valid. A URL may be unreachable; tokens are rejected until its keys are
+    /// available. Requires a Tokio runtime.
     pub(crate) fn open(location: KeysAt, options: FetchOptions) -> Result<Self, KeysError> {
         let FetchOptions { files, token } = options;
         match (location, token) {

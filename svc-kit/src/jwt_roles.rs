@@ -1,6 +1,6 @@
-//! Maps the subject of a JWT to a role. A claim of the provider or the name of the subject grants an operator role. Only
-//! the name of the subject grants the role of a runner or a service, because the administrators of groups must not be
-//! able to appoint runners.
+//! Maps the subject of a JWT to a role. A claim of the provider or the name of the subject grants an operator role.
+//! Only the name of the subject grants the role of a runner or a service, because the administrators of groups must not
+//! be able to appoint runners.
 
 use std::{fmt, str::FromStr};
 
@@ -346,7 +346,7 @@ mod tests {
         }
         for wrong in ["runner=runner", "ops=service", "sub=runner"] {
             assert!(
-                wrong.parse::<Grant>().unwrap_err().contains("subjects alone"),
+                wrong.parse::<Grant>().unwrap_err().contains("only subjects"),
                 "{wrong:?}"
             );
         }

@@ -22,8 +22,8 @@ pub struct ServeLimits {
     pub message_within: Duration,
     /// Maximum number of concurrent calls on one connection, which are HTTP/2 streams.
     pub max_streams_per_connection: u32,
-    /// Maximum number of calls from operators, runners and services, over all connections, whose response has not begun.
-    /// More calls are rejected as OVERLOADED. The same applies to the limits below.
+    /// Maximum number of calls from operators, runners and services, over all connections, whose response has not
+    /// begun. More calls are rejected as OVERLOADED. The same applies to the limits below.
     pub max_calls_in_flight: usize,
     /// The part of `max_calls_in_flight` that one caller may use.
     pub max_calls_per_caller: usize,

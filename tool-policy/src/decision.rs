@@ -54,7 +54,7 @@ impl fmt::Display for DeniedBy {
                 )
             }
             Self::NotInAllowList => {
-                f.write_str("its allow_list does not contain the tool; add the tool to that list to allow it")
+                f.write_str("its allowed tools do not include the tool; add the tool to them to allow it")
             }
             Self::UnknownTool => f.write_str(
                 "the tool has no canonical name and the layer restricts tools; add the tool to the layer's allow_list",

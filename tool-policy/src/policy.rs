@@ -274,7 +274,7 @@ mod tests {
         );
         assert_eq!(
             joined.decide("x").to_string(),
-            "denied by the session's tool_ceiling: its allow_list does not contain the tool; add the tool to that list to allow it"
+            "denied by the session's tool_ceiling: its allowed tools do not include the tool; add the tool to them to allow it"
         );
     }
 

@@ -67,7 +67,8 @@ impl Gateway {
         let session = session.clone();
         tokio::spawn(async move {
             for _ in 0..INTERRUPTS {
-                // The turn is read before the tasks. A task that begins later has another turn, which is not interrupted.
+                // The turn is read before the tasks. A task that begins later has another turn, which is not
+                // interrupted.
                 let request = GetThreadRequest {
                     session_id: session.session_id.clone(),
                     thread_id: session.root_thread_id.clone(),

@@ -173,8 +173,8 @@ impl Ui {
         }
     }
 
-    /// Returns a frame for a progress display, if the output is for people and standard output is a terminal that supports
-    /// color and cursor movement.
+    /// Returns a frame for a progress display, if the output is for people and standard output is a terminal that
+    /// supports color and cursor movement.
     pub(crate) fn live(&self) -> Option<Live> {
         let out = io::stdout();
         let is_interactive = out.is_terminal() && AutoStream::choice(&out) != ColorChoice::Never;

@@ -4,7 +4,7 @@ import type { StatusKind } from "./messages";
 import type { Followed } from "./model";
 import { statusOf } from "./thread";
 
-/** Returns the counts of the known threads. If no threads are known, returns the counts of the session's roll-up. */
+/** Returns the counts of the threads. Until the view is complete, returns the counts of the session's roll-up. */
 export function statusCounts({ info, view }: Followed): Map<StatusKind, number> {
   if (!view.isComplete) return new Map(info.rollUp?.threads.map(({ kind, count }) => [kind, count]));
   const counts = new Map<StatusKind, number>();

@@ -1,7 +1,7 @@
 //! The driver of one thread: sends a turn as a message, and follows its task until it ends or asks.
 //!
-//! The ids of the context and the task are stored before their output is reported. The next attempt therefore continues a
-//! task that a crash of the runner left, and the next turn continues the context.
+//! The ids of the context and the task are stored before their output is reported. The next attempt therefore continues
+//! a task that a crash of the runner left, and the next turn continues the context.
 
 use std::{
     path::{Path, PathBuf},

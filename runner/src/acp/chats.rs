@@ -1,5 +1,5 @@
 //! Reads the model calls that Gemini CLI records. Before the end of a prompt, Gemini CLI reports no model calls to its
-//! client. It never reports calls of unknown tools and the output of commands. But it appends all of these to a
+//! client. It never reports calls of unknown tools or the output of commands. But it appends all of this to a
 //! conversation log in its own directory.
 //!
 //! An agent may write to that directory. Therefore links are not followed, only regular files are read, and every read

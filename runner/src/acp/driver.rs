@@ -45,8 +45,8 @@ const MAX_CALLS: usize = 4096;
 const MAX_STRAYS: usize = 16;
 /// Maximum length of the id of a call, of a permission request and of its answer, in bytes.
 const MAX_ID_BYTES: usize = 1024;
-/// Arguments up to this length are always stored, in bytes of JSON. Longer ones count against [`MAX_LONG_BYTES`]. Also the
-/// maximum length of a stored result.
+/// Arguments up to this length are always stored, in bytes of JSON. Longer ones count against [`MAX_LONG_BYTES`]. Also
+/// the maximum length of a stored result.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 /// Maximum size of all longer arguments of one turn, in bytes of JSON.
 const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;

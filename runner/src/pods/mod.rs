@@ -2,8 +2,8 @@
 //! [`crate::RunnerConfig::is_single_use`]. Some pods always wait for a thread, so a thread does not wait for the start
 //! of a pod. A pod that has had its thread is deleted, and another one is created in its place.
 //!
-//! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start again
-//! at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
+//! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start
+//! again at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
 //!
 //! Instead of pods it can create claims of agent-sandbox (`SandboxClaim`), whose controller creates a pod for each.
 
@@ -106,8 +106,8 @@ pub enum PodsError {
 ///
 /// # Errors
 ///
-/// The configuration is not usable, or the API server rejects the first call. Later failures are logged, and the calls are
-/// repeated.
+/// The configuration is not usable, or the API server rejects the first call. Later failures are logged, and the calls
+/// are repeated.
 pub async fn keep(config: PodsConfig, shutdown: CancellationToken) -> Result<(), PodsError> {
     let size = Size::new(config.idle, config.max)?;
     let template = Template::read(&config.template)?;

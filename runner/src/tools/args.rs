@@ -79,7 +79,7 @@ impl SpawnAgent {
 pub(super) struct ListAgents {
     /// The role whose description is requested. `None`: all roles.
     pub(super) agent_type: Option<String>,
-    /// Whether to include the instructions of personas.
+    /// Whether to include models, reasoning efforts and prompts of roles and personas.
     pub(super) expanded: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Returns a runner without a short drain limit.
+/// Returns a runner with a drain limit that no test reaches.
 async fn runner(script: &str) -> TestRunner {
     TestRunner::with(script, |config| config.timing.drain_limit = LONG).await
 }

@@ -80,7 +80,7 @@ pub enum ItemOutcome {
     Failed,
     /// The attempt failed, and the item is tried again.
     Retried,
-    /// The item was cancelled with the group.
+    /// The item was cancelled because its group was ending.
     Cancelled,
 }
 

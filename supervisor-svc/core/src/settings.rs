@@ -359,7 +359,9 @@ impl StallRule {
     /// A sentence that names the number, its value and its bounds.
     pub fn check(&self) -> Result<(), String> {
         if self.repeats == 1 {
-            return Err(String::from("stall_repeats is 1; it must be 0 (off) or at least 2"));
+            return Err(String::from(
+                "stall_repeats is 1, which would mark every turn as stalled; it must be 0 (off) or at least 2",
+            ));
         }
         if self.silence > Self::MAX_SILENCE {
             return Err(format!(

@@ -285,7 +285,8 @@ impl Cluster {
         *self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the other active member that should take over a session. Different sessions select different members.
+    /// Returns the other active member that should take over a session. The choice depends on the session's id, so that
+    /// sessions are spread over the members.
     pub fn other_for(&self, session: SessionId) -> Option<MemberId> {
         let others = self.others().into_iter();
         let active = others.filter(|member| member.last.state == MemberState::Active);

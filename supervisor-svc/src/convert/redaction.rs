@@ -129,7 +129,7 @@ fn hide_reason(kind: pb::ConditionKind, reason: &mut String) {
     }
 }
 
-/// Removes everything but the scheme and the host from a webhook's URL.
+/// Removes everything but the scheme, the host and the port from a webhook's URL.
 fn hide_path(webhook: &mut pb::Webhook) {
     let (scheme, rest) = webhook.url.split_once("://").unwrap_or_default();
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

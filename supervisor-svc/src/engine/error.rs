@@ -40,7 +40,7 @@ pub enum Failure {
     #[error("{0}")]
     Corrupt(String),
     /// Stored data was written by a newer release.
-    #[error("{0}; run a newer release")]
+    #[error("{0}")]
     UpgradeRequired(String),
 }
 

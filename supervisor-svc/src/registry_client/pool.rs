@@ -43,7 +43,7 @@ pub(super) struct Pool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The only registry, if the name has a single address.
+    /// The only registry, unless a look-up has found several addresses.
     by_name: Arc<Registry>,
     /// Never empty.
     current: RwLock<Registries>,

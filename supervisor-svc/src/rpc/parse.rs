@@ -321,7 +321,7 @@ pub(super) fn budget(given: Option<pb::Budget>) -> Result<Budget, Status> {
     }
 }
 
-/// Validates that a request selects its role in one way only.
+/// Validates how a request selects its role: role_template excludes agent_type and auto_route.
 pub(super) fn role(agent_type: &str, role_template: &str, auto_route: bool) -> Result<(), Status> {
     text("agent_type", agent_type, NAME_BYTES)?;
     text("role_template", role_template, NAME_BYTES)?;

@@ -1,4 +1,4 @@
-//! Eviction: at the limit of open threads, a spawn closes the evictable thread that settled first.
+//! Eviction: at the limit of open threads, a spawn or a resume closes the evictable threads that settled first.
 
 use supervisor_core::{
     command::Command,

@@ -38,8 +38,8 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Returns the trust of a service. Configured authentication overrides `--insecure`, so a leftover `--insecure` flag
-    /// has no effect.
+    /// Returns the trust of a service. Configured authentication overrides `--insecure`, so a leftover `--insecure`
+    /// flag has no effect.
     #[must_use]
     pub const fn of(authentication: bool, insecure: bool) -> Self {
         match (authentication, insecure) {

@@ -18,8 +18,8 @@ use crate::{
     rpc::code,
 };
 
-/// Path prefix of the methods that only members of a cluster may call. They are in no permission table, so other callers
-/// get UNIMPLEMENTED.
+/// Path prefix of the methods that only members of a cluster may call. They are in no permission table, so other
+/// callers get UNIMPLEMENTED.
 const MEMBERS_ONLY: &str = "/troupe.cluster.v1.MemberService/";
 
 /// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is

@@ -21,7 +21,8 @@ impl Backoff {
         }
     }
 
-    /// Returns the next delay: a random time between half of the ceiling and the ceiling. The ceiling doubles each time.
+    /// Returns the next delay: a random time between half of the ceiling and the ceiling. The ceiling doubles each
+    /// time.
     pub fn next_delay(&mut self) -> Duration {
         let half = self.ceiling / 2;
         let delay = half + half * random_per_mille() / 1_000;

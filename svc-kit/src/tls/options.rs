@@ -16,7 +16,8 @@ pub struct TlsOptions {
     #[arg(long, env = "TROUPE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Authorities of client certificates in PEM. A URI spiffe://DOMAIN/troupe/KIND/NAME in a certificate identifies
-    /// the client (KIND: admin, viewer, runner, service; at the A2A port caller). A client without a certificate needs a token.
+    /// the client (KIND: admin, viewer, runner, service; at the A2A port caller). A client without a certificate needs
+    /// a token.
     #[arg(long, env = "TROUPE_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! The server over TLS: trust on both sides, and client identity. `tests/tests/connections/certificate_rotation.rs` tests
-//! replaced certificates with whole services.
+//! The server over TLS: trust on both sides, and client identity. `tests/tests/connections/certificate_rotation.rs`
+//! tests replaced certificates with whole services.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! AuthorizeTool, which agents call before every tool call, against an echo of the same sizes.
+//! AuthorizeTool, the check before every tool call of an agent, against an echo of the same sizes.
 
 use prost::Message as _;
 use tonic::codegen::Bytes;

@@ -28,8 +28,8 @@ use crate::{
 const SIZE: (u16, u16) = (120, 40);
 /// Calls per second.
 const RATE: u64 = 1_700;
-/// Every call with this interval gives a thread another turn, which changes its status several times. The other calls
-/// set a note.
+/// One of this number of calls gives a thread another turn, which changes its status several times. The other calls set
+/// a note.
 const TURN_EVERY: usize = 20;
 /// Callers that cause the events.
 const WRITERS: u64 = 16;

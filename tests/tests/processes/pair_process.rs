@@ -135,7 +135,7 @@ async fn said_by_registry(home: &Home) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skipped_seeding_is_logged() {
     const TROUBLE: &str = "cannot seed ";
-    const OUTDATED: &str = "edited copies of embedded files are older than this release's";
+    const OUTDATED: &str = "edited copies of embedded files are based on an older release";
     let home = Home::default();
     let codex = home.path().join(".codex");
     fs::create_dir(&codex).unwrap();

@@ -642,7 +642,7 @@ async fn invalid_approval_requests_are_rejected() {
             {} => "give session_id or thread_id";
             { session_id: UNKNOWN.into() } NotFound SessionNotFound => "not found";
             { session_id: session_id(), page_size: -1 } => "page_size -1 is negative";
-            { session_id: session_id(), page_token: "x".into() } => "page_token is not from the page before";
+            { session_id: session_id(), page_token: "x".into() } => "page_token is not from the previous page";
         resolve_approval(ResolveApprovalRequest, resolve()):
             { session_id: String::new() } => "give session_id or thread_id";
             { approval_id: String::new() } => "approval_id is required";

@@ -271,7 +271,7 @@ async fn invalid_handoff_does_not_reveal_threads() {
         ),
         (
             with(&|handoff| handoff.ok_reason = String::from("because")),
-            invalid("ok_reason says why"),
+            invalid("ok_reason explains ok"),
         ),
         (
             with(&|handoff| handoff.request_id = "x".repeat(129)),

@@ -19,7 +19,7 @@ const PART_THREADS: usize = 256;
 const PART_BYTES: usize = 512 * 1024;
 /// Number of threads with long policies. Fewer than 256 of them fit into a part.
 const WORDY: usize = 120;
-/// Number of patterns in each spawn. A record contains them twice.
+/// Number of patterns in each spawn: as many as fit into a record, which contains them twice.
 const PATTERNS: usize = 40;
 /// Size of a pattern, in bytes.
 const PATTERN_BYTES: usize = 100;

@@ -392,7 +392,7 @@ impl Top<'_> {
                 let answers = self.answers.clone();
                 spawn_local(async move {
                     sleep(REREAD).await;
-                    // Without an answer, the thread or the group no longer exists.
+                    // Without an answer, the thread or the group no longer exists, or the call failed.
                     if let Some(answer) = read(supervisor, &part).await {
                         let _ = answers.send(answer).await;
                     }

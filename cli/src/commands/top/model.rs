@@ -10,7 +10,7 @@ use troupe_proto::supervisor::v1::{
 use super::rate::Rate;
 use crate::{follow::SessionsUpdate, session_view::SessionView, ui};
 
-/// Maximum number of stored closed threads of a session. At the maximum, all of them are removed.
+/// Maximum number of stored closed threads of a session. Above the maximum, all of them are removed.
 const MAX_CLOSED_THREADS: usize = 256;
 /// Maximum number of stored closed sessions.
 const MAX_CLOSED_SESSIONS: usize = 20;

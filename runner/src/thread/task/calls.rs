@@ -68,8 +68,9 @@ impl ToolExecutor {
         self.reporter.ask(call, &self.secrets).await
     }
 
-    /// Sends a call of a tool that the program was not offered to the supervisor, which records the denial. Returns the
-    /// text for the model if it is one of the supervisor's tools. For its own tools the program sends that text itself.
+    /// Sends to the supervisor a call of a tool that the program was not offered. The supervisor records the denial.
+    /// Returns the text for the model if the tool is one of the supervisor's tools. For its own tools the program sends
+    /// that text itself.
     async fn record_denial(&self, call: JudgedCall<'_>) -> Option<String> {
         let tool = call.tool;
         let refused = self.reporter.ask(call, &self.secrets).await;

@@ -19,7 +19,7 @@ use crate::{
 /// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemState {
-    /// The item was not started yet.
+    /// The item has not started, or waits for a retry.
     Pending,
     /// The item has a thread.
     Running,

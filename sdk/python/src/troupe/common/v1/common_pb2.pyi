@@ -568,11 +568,11 @@ class ResolvedSpawn(_message.Message):
     reasoning_effort: _builtins.str
     """One of none, minimal, low, medium, high, xhigh. Empty: the program's default."""
     provider: _builtins.str
+    """The model provider. Empty: the runner's default."""
+    endpoint: _builtins.str
     """Overrides the provider's base URL. If a project's template sets it, it must be in the registry's list of allowed
     URLs.
     """
-    endpoint: _builtins.str
-    """Overrides the provider's base URL. Only from an allowed list when a project's template names it."""
     sandbox: Global___Sandbox.ValueType
     """The sandbox, never looser than the inherited one."""
     edge_management: Global___EdgeManagement.ValueType

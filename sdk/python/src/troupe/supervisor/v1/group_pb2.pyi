@@ -129,7 +129,7 @@ class _GroupItemStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupI
     GROUP_ITEM_STATE_FAILED: _GroupItemState.ValueType  # 4
     """It failed, and no retry is left."""
     GROUP_ITEM_STATE_CANCELLED: _GroupItemState.ValueType  # 5
-    """The group was cancelled before the item ended."""
+    """The item was cancelled because its group was ending."""
 
 class GroupItemState(_GroupItemState, metaclass=_GroupItemStateEnumTypeWrapper):
     """The state of an item."""
@@ -145,7 +145,7 @@ GROUP_ITEM_STATE_SUCCEEDED: GroupItemState.ValueType  # 3
 GROUP_ITEM_STATE_FAILED: GroupItemState.ValueType  # 4
 """It failed, and no retry is left."""
 GROUP_ITEM_STATE_CANCELLED: GroupItemState.ValueType  # 5
-"""The group was cancelled before the item ended."""
+"""The item was cancelled because its group was ending."""
 Global___GroupItemState: _TypeAlias = GroupItemState  # noqa: Y015
 
 class _GroupItemOutcome:

@@ -534,7 +534,7 @@ class RunnerWelcome(_message.Message):
 
     @_builtins.property
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Addresses of the other supervisors, to which the runner must attach as well."""
+        """Addresses of the other supervisors, to attach to as well. Empty in this release."""
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldThreadVerdict]:

@@ -540,7 +540,7 @@ class StallRule(_message.Message):
     """The number of consecutive completed turns with equal output or equal changes; 0: turns are not compared. Default 3."""
     @_builtins.property
     def silence(self) -> _duration_pb2.Duration:
-        """The time without a report of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
+        """The time without a message of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
         other threads or for an operator is exempt.
         """
 

@@ -1825,7 +1825,7 @@ class CreateGroupRequest(_message.Message):
     on_failure: _group_pb2.GroupFailurePolicy.ValueType
     """The treatment of the other items after too many failures. Default CONTINUE."""
     tolerated_failures: _builtins.int
-    """Maximum number of failed items of a successful group. Default 0."""
+    """Number of failed items that the group tolerates. Default 0."""
     retries: _builtins.int
     """Maximum number of retries of a failed item, at most 10. Default 0."""
     approval_above: _builtins.int
@@ -3656,7 +3656,7 @@ class WatchThreadsResponse(_message.Message):
 
     @_builtins.property
     def reset(self) -> Global___Reset:
-        """The position does not exist in this log; start again from a snapshot."""
+        """The position refers to another log; start again from a snapshot."""
 
     @_builtins.property
     def output(self) -> Global___ThreadOutputChunk:
@@ -3757,7 +3757,7 @@ Global___Bookmark: _TypeAlias = Bookmark  # noqa: Y015
 
 @_typing.final
 class Reset(_message.Message):
-    """The position does not exist in this log."""
+    """The position refers to another log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4324,8 +4324,8 @@ class AppendTranscriptResponse(_message.Message):
 
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
-    """The number of the last entry. 0: nothing was stored, because the batch was sent before or the session does not keep
-    entries of these kinds.
+    """The number of the last entry. 0: nothing was stored, because the number of the batch is not higher than that of an
+    earlier batch, or because the session does not keep entries of these kinds.
     """
     def __init__(
         self,

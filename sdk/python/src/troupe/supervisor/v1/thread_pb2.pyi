@@ -83,7 +83,7 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     CONDITION_KIND_CLOSING: _ConditionKind.ValueType  # 1
     """The thread or an ancestor is being closed: no new work can start in it."""
     CONDITION_KIND_STALLED: _ConditionKind.ValueType  # 2
-    """It repeats its output, or its running turn has sent no report for too long."""
+    """Its latest turns had equal output or equal changes, or its running turn has sent no message for too long."""
     CONDITION_KIND_UNREACHABLE: _ConditionKind.ValueType  # 3
     """Its runner's lease is expiring, or the runner attached again without the thread, which ends the attempt at once."""
     CONDITION_KIND_NO_RUNNER: _ConditionKind.ValueType  # 4
@@ -109,7 +109,7 @@ CONDITION_KIND_UNSPECIFIED: ConditionKind.ValueType  # 0
 CONDITION_KIND_CLOSING: ConditionKind.ValueType  # 1
 """The thread or an ancestor is being closed: no new work can start in it."""
 CONDITION_KIND_STALLED: ConditionKind.ValueType  # 2
-"""It repeats its output, or its running turn has sent no report for too long."""
+"""Its latest turns had equal output or equal changes, or its running turn has sent no message for too long."""
 CONDITION_KIND_UNREACHABLE: ConditionKind.ValueType  # 3
 """Its runner's lease is expiring, or the runner attached again without the thread, which ends the attempt at once."""
 CONDITION_KIND_NO_RUNNER: ConditionKind.ValueType  # 4
@@ -322,7 +322,9 @@ class ContentRef(_message.Message):
     size: _builtins.int
     """Size in bytes."""
     preview: _builtins.str
-    """The first line, cut to 160 characters; empty for viewers and where prompt_log forbids it."""
+    """The beginning of the text as one line of at most 160 characters; empty for viewers and where prompt_log forbids
+    it.
+    """
     def __init__(
         self,
         *,

@@ -245,15 +245,15 @@ export type ResolvedSpawn = Message<"troupe.common.v1.ResolvedSpawn"> & {
   reasoningEffort: string;
 
   /**
-   * Overrides the provider's base URL. If a project's template sets it, it must be in the registry's list of allowed
-   * URLs.
+   * The model provider. Empty: the runner's default.
    *
    * @generated from field: string provider = 8;
    */
   provider: string;
 
   /**
-   * Overrides the provider's base URL. Only from an allowed list when a project's template names it.
+   * Overrides the provider's base URL. If a project's template sets it, it must be in the registry's list of allowed
+   * URLs.
    *
    * @generated from field: string endpoint = 9;
    */

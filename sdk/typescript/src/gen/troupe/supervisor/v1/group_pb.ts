@@ -556,7 +556,7 @@ export enum GroupItemState {
   FAILED = 4,
 
   /**
-   * The group was cancelled before the item ended.
+   * The item was cancelled because its group was ending.
    *
    * @generated from enum value: GROUP_ITEM_STATE_CANCELLED = 5;
    */

@@ -352,7 +352,7 @@ export type StallRule = Message<"troupe.supervisor.v1.StallRule"> & {
   repeats: number;
 
   /**
-   * The time without a report of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
+   * The time without a message of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
    * other threads or for an operator is exempt.
    *
    * @generated from field: google.protobuf.Duration silence = 2;

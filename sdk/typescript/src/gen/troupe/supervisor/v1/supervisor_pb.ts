@@ -1864,7 +1864,7 @@ export type CreateGroupRequest = Message<"troupe.supervisor.v1.CreateGroupReques
   onFailure: GroupFailurePolicy;
 
   /**
-   * Maximum number of failed items of a successful group. Default 0.
+   * Number of failed items that the group tolerates. Default 0.
    *
    * @generated from field: uint32 tolerated_failures = 11;
    */
@@ -3914,7 +3914,7 @@ export type WatchThreadsResponse = Message<"troupe.supervisor.v1.WatchThreadsRes
     case: "bookmark";
   } | {
     /**
-     * The position does not exist in this log; start again from a snapshot.
+     * The position refers to another log; start again from a snapshot.
      *
      * @generated from field: troupe.supervisor.v1.Reset reset = 6;
      */
@@ -4016,7 +4016,7 @@ export const BookmarkSchema: GenMessage<Bookmark> = /*@__PURE__*/
   messageDesc(file_troupe_supervisor_v1_supervisor, 86);
 
 /**
- * The position does not exist in this log.
+ * The position refers to another log.
  *
  * @generated from message troupe.supervisor.v1.Reset
  */
@@ -4656,8 +4656,8 @@ export const AppendTranscriptRequestSchema: GenMessage<AppendTranscriptRequest> 
  */
 export type AppendTranscriptResponse = Message<"troupe.supervisor.v1.AppendTranscriptResponse"> & {
   /**
-   * The number of the last entry. 0: nothing was stored, because the batch was sent before or the session does not keep
-   * entries of these kinds.
+   * The number of the last entry. 0: nothing was stored, because the number of the batch is not higher than that of an
+   * earlier batch, or because the session does not keep entries of these kinds.
    *
    * @generated from field: uint64 last_number = 1;
    */

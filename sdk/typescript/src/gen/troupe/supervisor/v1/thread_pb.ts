@@ -123,7 +123,8 @@ export type ContentRef = Message<"troupe.supervisor.v1.ContentRef"> & {
   size: bigint;
 
   /**
-   * The first line, cut to 160 characters; empty for viewers and where prompt_log forbids it.
+   * The beginning of the text as one line of at most 160 characters; empty for viewers and where prompt_log forbids
+   * it.
    *
    * @generated from field: string preview = 3;
    */
@@ -922,7 +923,7 @@ export enum ConditionKind {
   CLOSING = 1,
 
   /**
-   * It repeats its output, or its running turn has sent no report for too long.
+   * Its latest turns had equal output or equal changes, or its running turn has sent no message for too long.
    *
    * @generated from enum value: CONDITION_KIND_STALLED = 2;
    */

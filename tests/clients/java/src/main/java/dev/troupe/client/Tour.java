@@ -76,7 +76,7 @@ public final class Tour {
       out.printf("refused: %s%n", failure.getStatus().getDescription());
       return;
     }
-    throw new IllegalStateException("a spawn was not rejected below " + parent);
+    throw new IllegalStateException("a spawn below " + parent + " was not rejected");
   }
 
   /**
