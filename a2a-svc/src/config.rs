@@ -75,7 +75,7 @@ pub struct Config {
     pub(crate) retention: Option<Duration>,
     /// Whether push notifications may go to private, loopback and link-local addresses.
     pub(crate) push_allow_private: bool,
-    /// Whether a message with a known id of the same caller is a repetition.
+    /// Whether a message with an id that the caller has used before is a repetition.
     pub(crate) deduplicate_messages: bool,
 }
 
@@ -323,7 +323,7 @@ impl Config {
         })
     }
 
-    /// Rejects an address that other machines reach if callers need no token.
+    /// Rejects an address that is not loopback if anonymous callers are configured and `insecure` is not set.
     ///
     /// # Errors
     ///
@@ -384,7 +384,8 @@ fn check(file: &File, knows_certificates: bool) -> Result<(), String> {
     for caller in &file.callers {
         if !is_name(&caller.name) || caller.name == ANONYMOUS {
             return Err(format!(
-                "invalid caller name {:?}; expected 1 to 128 ASCII letters, digits and characters of ._-:@/|+=,~",
+                "invalid caller name {:?}; expected 1 to 128 ASCII letters, digits and characters of \
+                 ._-:@/|+=,~; \"anonymous\" is reserved",
                 caller.name
             ));
         }

@@ -39,7 +39,8 @@ pub(crate) fn store(running: &Running, data_dir: &Path) -> Result<()> {
     paths::write_ready_file(&data_dir.join(RUNNING), &value).map_err(Error::of)
 }
 
-/// Removes the stored addresses. A failure is ignored, because they count only while the directory is locked.
+/// Removes the stored addresses. A failure is ignored: the stored addresses are valid only while the directory is
+/// locked.
 pub(crate) fn remove(data_dir: &Path) {
     let _ = fs::remove_file(data_dir.join(RUNNING));
 }

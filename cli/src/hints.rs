@@ -32,7 +32,9 @@ pub(crate) const fn for_reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::ThreadLimit => "wait for a slot with `--queue`, or free one: `troupe ps`, then `troupe close ID`",
         Reason::OpenLimit | Reason::LimitExceeded => "close what is no longer needed: `troupe ps`, `troupe close ID`",
-        Reason::BudgetExhausted => "an operator or a thread above it can raise it: `troupe budget ID --tokens NUMBER`",
+        Reason::BudgetExhausted => {
+            "an operator or an ancestor thread can raise the budget: `troupe budget ID --tokens NUMBER`"
+        }
         Reason::ToolDenied | Reason::SpawnNotAllowed => {
             "the role's allow_list, deny_list or spawn_list decides: `troupe agents show ROLE`"
         }
@@ -96,18 +98,20 @@ pub(crate) const fn for_status(kind: StatusKind) -> Option<&'static str> {
 /// Returns the hint for a condition, or `None` if the condition ends by itself.
 pub(crate) const fn for_condition(kind: ConditionKind) -> Option<&'static str> {
     match kind {
-        ConditionKind::Stalled => {
-            Some("`troupe watch ID --with-output` shows what it does; `troupe send ID --interrupt -m TEXT` ends it")
-        }
+        ConditionKind::Stalled => Some(
+            "`troupe watch ID --with-output` shows what the thread does; `troupe send ID --interrupt -m TEXT` interrupts its turn",
+        ),
         ConditionKind::Unreachable => {
             Some("the runner is disconnected; the restart policy applies when its lease ends")
         }
         ConditionKind::NoRunner => {
             Some("no attached runner fits; `troupe run` attaches one, with the labels that the session asks for")
         }
-        ConditionKind::AwaitingToolApproval => Some("`troupe approvals` shows the call that waits, and decides it"),
+        ConditionKind::AwaitingToolApproval => {
+            Some("`troupe approvals` shows the waiting call; `troupe approvals grant ID` allows it")
+        }
         ConditionKind::BudgetExhausted => {
-            Some("`troupe budget ID --tokens NUMBER` gives it more; then `troupe send ID -m TEXT`")
+            Some("`troupe budget ID --tokens NUMBER` raises the budget; then `troupe send ID -m TEXT`")
         }
         ConditionKind::PolicyGap => {
             Some("its program cannot apply its whole policy and role; `troupe watch` shows the missing part")

@@ -39,7 +39,7 @@ reasons! {
     TemplateNotFound = "TEMPLATE_NOT_FOUND",
     /// The template exists and is malformed.
     TemplateInvalid = "TEMPLATE_INVALID",
-    /// The persona does not exist, is required, or does not go with the role.
+    /// The persona does not exist in the role, is missing although the role requires one, or is given without a role.
     InvalidAgentName = "INVALID_AGENT_NAME",
     /// The model catalogue does not know the model.
     UnknownModel = "UNKNOWN_MODEL",
@@ -55,7 +55,7 @@ reasons! {
     CwdOutsideRoots = "CWD_OUTSIDE_ROOTS",
     /// The registry does not have that workspace bundle; upload it with PutWorkspace.
     WorkspaceUnknown = "WORKSPACE_UNKNOWN",
-    /// The input of a thread is missing, blank, or given twice.
+    /// The input of a thread is missing, blank, or given as both message and items.
     InvalidInput = "INVALID_INPUT",
     /// No such session.
     SessionNotFound = "SESSION_NOT_FOUND",
@@ -67,13 +67,13 @@ reasons! {
     DepthLimit = "DEPTH_LIMIT",
     /// max_threads threads are active.
     ThreadLimit = "THREAD_LIMIT",
-    /// The session has its maximum number of threads.
+    /// The session has its maximum number of open threads, or of threads ever created.
     OpenLimit = "OPEN_LIMIT",
     /// The budget of a thread and its descendants is exhausted.
     BudgetExhausted = "BUDGET_EXHAUSTED",
     /// A result does not match the schema that the input has; the text lists the errors.
     ResultInvalid = "RESULT_INVALID",
-    /// A size or a count of the request, the session or the service is exhausted.
+    /// A limit on a size or a number in the request, the session or the service is exceeded.
     LimitExceeded = "LIMIT_EXCEEDED",
     /// A message is larger than this method allows.
     MessageTooLarge = "MESSAGE_TOO_LARGE",
@@ -85,7 +85,8 @@ reasons! {
     OutsideSubtree = "OUTSIDE_SUBTREE",
     /// The role of the caller may not spawn that role.
     SpawnNotAllowed = "SPAWN_NOT_ALLOWED",
-    /// The kind of principal may not call this method, or not with these fields.
+    /// The caller may not call this method, may not set one of its fields, or lacks the edge management or the approval
+    /// that the call needs.
     NotPermitted = "NOT_PERMITTED",
     /// The service has no such method: it is older than the caller, or the address belongs to the other service.
     UnknownMethod = "UNKNOWN_METHOD",
@@ -99,7 +100,7 @@ reasons! {
     SessionPaused = "SESSION_PAUSED",
     /// The session is closed.
     SessionClosed = "SESSION_CLOSED",
-    /// The state machine has no such transition from the present state.
+    /// The call is not possible in the current state of the thread, approval, edge, group or supervisor.
     IllegalTransition = "ILLEGAL_TRANSITION",
     /// The request_id was used with another body.
     RequestIdReused = "REQUEST_ID_REUSED",

@@ -1,4 +1,5 @@
-//! Process groups. Every subprocess of the runner leads its own group, and the whole group is killed when it ends.
+//! Process groups. Every subprocess of the runner leads its own group, and the whole group is killed when the
+//! subprocess ends.
 
 use std::{io, process::ExitStatus};
 

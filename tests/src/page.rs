@@ -1,5 +1,5 @@
-//! Generated pages of the documentation: a test compares the written page with the generated one, and writes it on
-//! request.
+//! Generated pages of the documentation: a test compares each page with the generated text. If [`WRITE`] is set, it
+//! writes the page first.
 
 use std::{
     env, fs,
@@ -40,7 +40,8 @@ pub fn is_written_now() -> bool {
     env::var_os(WRITE).is_some()
 }
 
-/// Checks that a page, named from the top of the repository, is as expected.
+/// Checks that a page equals `expected`. Writes the page first if [`WRITE`] is set. `page` is relative to the
+/// repository's root.
 ///
 /// # Panics
 ///

@@ -104,9 +104,9 @@ impl Policy {
     }
 
     /// Returns whether the policy allows a tool of an MCP server that one of its layers names. The tools of a server
-    /// are not known here, so a pattern is tested with the shortest name that it matches. Any other unknown name may be
-    /// a misspelling.
-    fn allows_of_server(&self) -> bool {
+    /// are not known here, so a pattern is tested with the shortest name that it matches. A pattern without the MCP
+    /// prefix does not count, because an unknown name may be a misspelling.
+    fn allows_mcp_tool(&self) -> bool {
         let named = self.layers().flat_map(|layer| &layer.allow);
         let mut of_servers = named.filter(|text| text.starts_with(MCP_PREFIX));
         of_servers.any(|text| self.allows(&text.replace('*', "").replace('?', "_")))
@@ -115,12 +115,12 @@ impl Policy {
     /// Returns a warning if this policy of a child allows none of `tools` and no tool of an MCP server.
     #[must_use]
     pub fn no_tools_warning(&self, tools: &[&str], agent_type: &str) -> Option<String> {
-        if tools.is_empty() || !self.allows_none_of(tools) || self.allows_of_server() {
+        if tools.is_empty() || !self.allows_none_of(tools) || self.allows_mcp_tool() {
             return None;
         }
         Some(format!(
-            "agent_type \"{agent_type}\" has no tools: its own lists and the tools that its parent may pass on have none \
-             in common; add a grant_list with the needed tools to the parent's template, or widen the allow_list"
+            "agent_type \"{agent_type}\" has no tools: its own lists allow none of the tools that its parent may pass on; \
+             add a grant_list with the needed tools to the parent's template, or widen the allow_list"
         ))
     }
 

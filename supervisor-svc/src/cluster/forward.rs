@@ -2,8 +2,8 @@
 //!
 //! If this supervisor knows that another one owns the session of a request, it sends the call to that owner. It makes
 //! any other call itself. If another supervisor owns the session of such a call, the handler fails with
-//! [`Failure::Elsewhere`](crate::engine::Failure::Elsewhere) before it has an effect, and the same bytes are sent to the
-//! owner. The owner checks the call and its ownership itself.
+//! [`Failure::Elsewhere`](crate::engine::Failure::Elsewhere) before it has an effect, and the same bytes are sent to
+//! the owner. The owner checks the call and its ownership itself.
 
 use std::{
     convert::Infallible,

@@ -21,8 +21,8 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
-    /// Waits until `work` ends the stream. A drain, a client that disconnects and the end of the lifetime also end it
-    /// while `work` waits for the client.
+    /// Waits until `work` ends the stream, the service drains, the client disconnects or the lifetime is over. The last
+    /// three also interrupt a `work` that waits for the client.
     pub async fn of<T>(
         work: impl Future<Output = Result<Infallible, Self>>,
         outbox: &mpsc::Sender<T>,

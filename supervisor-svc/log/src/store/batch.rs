@@ -84,16 +84,16 @@ pub enum MarkKind {
     Evidence = 4,
 }
 
-/// Input of a compaction about the records that it may remove.
+/// Tells a compaction which marked records to keep and which to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Earlier compactions removed all removable records up to this one. They are not examined again, so that a large
-    /// amount of evidence does not slow down the next compaction.
+    /// The last record that earlier compactions examined. This compaction starts after it, so retained evidence is not
+    /// scanned again.
     pub after: Sequence,
     /// Marks to add first; their records stay.
     pub keep: Vec<Mark>,
-    /// The last record whose marks of the kind [`MarkKind::Evidence`] are removed. Records without another mark are
-    /// removed too.
+    /// Marks of the kind [`MarkKind::Evidence`] are removed up to this record. Their records are removed too, unless
+    /// they have another mark.
     pub expired: Sequence,
 }
 
@@ -334,7 +334,7 @@ pub struct Head {
     pub sequence: Sequence,
     /// The current epoch.
     pub epoch: Epoch,
-    /// The last compacted record: reads start after it or later. [`Sequence::ZERO`] if the log is not compacted.
+    /// The last compacted record. A read with a smaller `after` fails. [`Sequence::ZERO`] if the log is not compacted.
     pub oldest: Sequence,
     /// The bytes of the session's contents, each counted once.
     pub content_bytes: u64,
@@ -356,7 +356,7 @@ pub struct SessionEntry {
 /// A session's state after a record, opaque to the store. It is derived data and can always be rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The record that it includes last.
+    /// The last record that the state includes.
     pub sequence: Sequence,
     /// The state.
     pub bytes: Bytes,

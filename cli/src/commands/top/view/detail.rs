@@ -135,7 +135,7 @@ const fn remedy(kind: ConditionKind) -> Option<&'static str> {
     match kind {
         ConditionKind::AwaitingToolApproval => Some("`y` grants the call, `n` denies it"),
         ConditionKind::AwaitingInput => Some("`s` answers the question"),
-        ConditionKind::BudgetExhausted => Some("`b` gives it more, then `s` continues it"),
+        ConditionKind::BudgetExhausted => Some("`b` raises the budget, then `s` continues the thread"),
         ConditionKind::Stalled => Some("`i` interrupts it, `s` gives it another instruction"),
         _ => hints::for_condition(kind),
     }
