@@ -298,7 +298,7 @@ pub enum Command {
         generation: Generation,
         /// Usage of this attempt so far.
         usage: Usage,
-        /// The price of its model; `None` if unknown.
+        /// The price of the attempt's model; `None` if unknown.
         price: Option<Price>,
     },
     /// Starts an automatic turn of an orchestrator.
@@ -323,10 +323,10 @@ pub struct NewGroup {
     pub spec: Arc<GroupSpec>,
     /// The budget of each item.
     pub item_budget: Budget,
-    /// The role, for the operator.
+    /// The name of the items' role, for the text that the approver reads.
     pub role: String,
     /// The number of items above which an operator must approve the group, regardless of the rules. If a thread creates
-    /// the group, the items of all open groups that threads created are added to the number.
+    /// the group, the items of the other open groups that threads created count too.
     pub approval_above: Option<u32>,
     /// The id of the approval, if one is required.
     pub approval: ApprovalId,
@@ -355,7 +355,7 @@ pub struct Spawn {
     pub narrowing: Option<tool_policy::Layer>,
     /// The role's own policy layers, from which the child's permissions are computed.
     pub role_layers: Arc<[tool_policy::Layer]>,
-    /// The tools that the role lets its children hold.
+    /// The tools that the role allows for children of its threads.
     pub grant_list: Vec<String>,
     /// The behavior when no slot is free.
     pub on_limit: OnLimit,
@@ -414,7 +414,7 @@ pub enum Report {
         outcome: Settled,
         /// Usage of this attempt so far. A cost other than zero was reported by the program, in US dollars.
         usage: Usage,
-        /// The price of its model; `None` if unknown.
+        /// The price of the attempt's model; `None` if unknown.
         price: Option<Price>,
         /// The digests of the turn's output.
         digests: OutputDigests,
@@ -432,7 +432,7 @@ pub enum Report {
     },
     /// The program ended.
     Stopped {
-        /// A human-readable description of how it ended.
+        /// A human-readable description of how the program ended.
         detail: String,
     },
     /// An artifact of the thread.

@@ -33,7 +33,7 @@ pub enum PendingEffect {
         /// The turn.
         turn: Turn,
     },
-    /// Deliver pending input to the running turn, up to an input that was sent to steer it.
+    /// Deliver pending input to the running turn, up to the last input that was sent to steer the turn.
     Steer {
         /// The runner.
         runner: RunnerId,

@@ -213,15 +213,16 @@ pub enum ThreadEvent {
         outcome: Settled,
         /// The usage of this generation up to this event.
         usage: Usage,
-        /// The digests of the turn's output. Boxed, because no other event is half as large.
+        /// The digests of the turn's output. Boxed, because this event would otherwise be more than twice as large as
+        /// any other event.
         digests: Box<OutputDigests>,
-        /// Whether the turn had no valid result, and a repair turn follows. Its end causes no letter and no
-        /// notification.
+        /// Whether the turn ended without a valid result and a repair turn follows. The end of such a turn causes no
+        /// letter and no notification.
         result_repair: bool,
         /// The runner report that recorded this. Zero if the supervisor ended the turn.
         report: ReportSequence,
     },
-    /// The agent reported the result that its input asks for.
+    /// The agent reported the result that the thread's input asks for.
     ResultReported {
         /// The turn.
         turn: Turn,
@@ -287,7 +288,7 @@ pub enum ThreadEvent {
     MailAcknowledged(Sequence),
     /// A group was created whose items run below the thread.
     GroupCreated {
-        /// Its properties.
+        /// The properties of the group.
         spec: Arc<GroupSpec>,
         /// The approval that the group waits for. `None`: items start at once.
         approval: Option<ApprovalId>,
@@ -376,7 +377,7 @@ pub struct Spawned {
     pub depth: u32,
     /// QUEUED, AWAITING_APPROVAL, PENDING_INIT or RUNNING.
     pub first_status: StatusKind,
-    /// Whether its client executes the thread. Such a thread is never placed and holds no slot.
+    /// Whether the session's client executes the thread itself. Such a thread is never placed and holds no slot.
     pub client_owned: bool,
     /// The resolved role.
     pub role: Arc<Role>,
@@ -435,9 +436,9 @@ pub struct Role {
     pub origins: BTreeMap<String, ValueOrigin>,
     /// The agent types that the thread may spawn. Empty allows any type.
     pub spawn_list: Vec<String>,
-    /// The template. `None` for `default`.
+    /// The template. `None` for the agent type `default`.
     pub source: Option<TemplateSource>,
-    /// The complete resolution. `None` for a root that its client executes.
+    /// The complete resolution. `None` for a root that the session's client executes.
     pub resolved: Option<ContentRef>,
 }
 
@@ -612,7 +613,7 @@ pub enum CloseCause {
     Eviction,
     /// The restart intensity was exceeded.
     Intensity,
-    /// The end of its item, or of the item's group.
+    /// The end of the thread's item, or of the group of the item.
     Group,
 }
 

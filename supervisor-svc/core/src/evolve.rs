@@ -27,7 +27,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// Returns the session that its first event opens. `None` if that event opens no session.
+/// Returns the session that `first` opens. `None` if `first` does not open a session.
 #[must_use]
 pub fn open(id: SessionId, first: &Recorded) -> Option<Session> {
     match &first.event {
@@ -296,8 +296,8 @@ fn add_usage(session: &mut Session, id: ThreadId, before: Usage, after: Usage) {
     }
 }
 
-/// Delivers the mail of an event to its receivers. Outcomes of threads below a fence are not delivered. For a whole
-/// cascade, only the parent of its top receives one letter.
+/// Delivers the mail of an event to its receivers. Outcomes of threads below a fence are not delivered. A whole cascade
+/// causes one letter, to the parent of its top thread.
 fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &Recorded) {
     let (to, body) = match event {
         ThreadEvent::GroupEnded {
@@ -314,7 +314,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
             };
             (Some(id), ended)
         }
-        // The end of the repair turn that follows is delivered instead.
+        // Only the end of the following repair turn is delivered.
         ThreadEvent::TurnEnded {
             result_repair: true, ..
         } => return,
@@ -325,7 +325,7 @@ fn deliver(session: &mut Session, id: ThreadId, event: &ThreadEvent, recorded: &
                 child: id,
                 status: thread.status.clone(),
             };
-            // The parent of items receives one letter, when the group ends.
+            // A group sends its parent one letter when it ends, instead of a letter for each item.
             let is_item = thread.spawned.item.is_some();
             (
                 thread.spawned.parent.filter(|_| !is_item && !session.is_closing(id)),
@@ -578,7 +578,7 @@ impl Thread {
                     };
                 }
                 self.become_at(Status::Settled(Arc::new(outcome.clone())), sequence, time);
-                // A thread that was stopped before a runner had the turn waits for new input.
+                // If the turn was stopped before a runner received it, the thread waits for new input.
                 self.continues = *turn > Turn::ZERO && !self.pending_inputs.is_empty();
             }
             ThreadEvent::ResultReported { turn, result } => {
@@ -618,8 +618,8 @@ impl Thread {
                 self.sandbox = resumed.sandbox;
                 self.become_at(Status::Settled(Arc::new(resumed.settled.clone())), sequence, time);
             }
-            // Before a spawn is approved, no other approval of the thread can be decided: it has no turn, and its token
-            // is not valid.
+            // Before a spawn is approved, no other approval of the thread can be decided: the thread has no turn, and
+            // its token is not valid.
             ThreadEvent::ApprovalResolved {
                 decision: ApprovalDecision::Granted,
                 ..
@@ -679,8 +679,8 @@ impl Thread {
         self.continues = false;
     }
 
-    /// Starts a new generation. Its report numbers start at 1, and its runner has no input of the turn in flight, so
-    /// that input is pending again. The running time of the turn still counts as spent.
+    /// Starts a new generation. Its report numbers start at 1, and its runner has not received the input of the turn in
+    /// flight, so that input is pending again. The running time of the turn still counts as spent.
     fn begin_generation(&mut self, generation: Generation, time: UnixMillis) {
         if generation == self.generation {
             return;

@@ -11,7 +11,7 @@ pub struct GroupSpec {
     pub id: GroupId,
     /// A name that is unique in the session. Empty means no name.
     pub name: String,
-    /// The actor that created it, whose permissions apply to each spawn.
+    /// The actor that created the group, whose permissions apply to each spawn.
     pub creator: Actor,
     /// The encoded template and items.
     pub plan: ContentRef,

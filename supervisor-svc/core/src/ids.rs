@@ -12,8 +12,8 @@ macro_rules! uuid_ids {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name(Uuid);
 
-        // The order of the bytes, compared as two integers. Each step of a map lookup compares ids, and a call of
-        // memcmp costs more than the comparison.
+        // Compares the ids as integers, in the order of their bytes. Each step of a map lookup compares ids, and a call
+        // of memcmp costs more than this comparison.
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
                 self.0.as_u128().cmp(&other.0.as_u128())

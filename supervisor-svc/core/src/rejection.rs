@@ -101,7 +101,7 @@ pub enum Rejection {
     AliasInUse {
         /// The alias.
         alias: String,
-        /// The thread with the alias. `None` if it is invisible to the caller.
+        /// The thread with the alias. `None` if the thread is invisible to the caller.
         by: Option<ThreadId>,
     },
     /// The transition is not legal in the thread's status.
@@ -141,7 +141,7 @@ pub enum Rejection {
     /// The current state does not allow the request.
     #[error("{0}")]
     IllegalState(String),
-    /// The caller may not do this, regardless of its tool policy.
+    /// The caller may not perform the action, regardless of its tool policy.
     #[error("{0}")]
     NotPermitted(String),
     /// A size or count limit is reached.
@@ -192,7 +192,7 @@ pub enum Rejection {
         after: Sequence,
         /// The oldest available event.
         oldest: Sequence,
-        /// The newest.
+        /// The newest event.
         head: Sequence,
     },
 }

@@ -114,7 +114,7 @@ pub struct Shortage {
     pub left: u64,
     /// The limit for the ancestor and its descendants.
     pub bound: u64,
-    /// The amount that they spent.
+    /// The amount that the ancestor and its descendants spent.
     pub spent: u64,
     /// The unspent amount that is reserved for other descendants.
     pub reserved: u64,

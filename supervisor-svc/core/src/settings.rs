@@ -111,7 +111,7 @@ pub enum TranscriptLog {
 /// The behavior when a thread's runner is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
-    /// The thread is settled as ERRORED.
+    /// The thread is settled as ERRORED if its turn had started. Otherwise it is placed again.
     #[default]
     Never,
     /// The thread is placed again.
@@ -387,15 +387,16 @@ pub struct Usage {
     pub turns: u32,
     /// Time spent in running turns.
     pub wall_time: Duration,
-    /// The known cost, in millionths of the session's currency. The only field that may decrease: the cost that a
-    /// program reports replaces the cost from the price list.
+    /// The known cost, in millionths of the session's currency. May decrease, because the cost that a program reports
+    /// replaces the cost from the price list.
     pub cost: u64,
-    /// Tokens whose cost is unknown. They are not part of `cost`.
+    /// Tokens whose cost is unknown. They are not part of `cost`. May decrease, because a cost that a program reports
+    /// covers them too.
     pub unpriced_tokens: u64,
 }
 
 impl Usage {
-    /// Returns the sum of both.
+    /// Returns the sum of two usages.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -425,7 +426,8 @@ impl Usage {
         }
     }
 
-    /// Returns the usage after a newer reading: counters never decrease, and the newer cost applies.
+    /// Returns the usage after a newer reading: counters never decrease, and the newer values of `cost` and
+    /// `unpriced_tokens` apply.
     #[must_use]
     pub const fn updated(self, newer: Self) -> Self {
         Self {
@@ -454,7 +456,7 @@ impl Usage {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// Returns the increase since `earlier` for each field. A field that decreased counts as unchanged.
+    /// Returns the increase since `earlier` for each field. The increase of a field that decreased is zero.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -529,7 +531,7 @@ impl std::fmt::Debug for Webhook {
 pub struct Settings {
     /// The project directory. Empty means no project.
     pub cwd: String,
-    /// The digest of the bundle that contains its templates. Empty means no bundle.
+    /// The digest of the bundle that contains the session's templates. Empty means no bundle.
     pub workspace_digest: String,
     /// The bundle itself. It is stored with the session, so that it can be sent to a registry that lost it. `None`
     /// means no bundle.
@@ -556,13 +558,13 @@ pub struct Settings {
     pub transcript: TranscriptLog,
     /// The time for a decision on an approval. Zero means no limit.
     pub approval_timeout: Duration,
-    /// The action for an approval after that time.
+    /// The action for an approval that is not decided in that time.
     pub on_approval_timeout: ApprovalTimeoutAction,
     /// The behavior when a thread's runner is lost.
     pub restart_policy: RestartPolicy,
     /// The maximum permissions of a child.
     pub policy_inheritance: Inheritance,
-    /// The tools that no thread may exceed.
+    /// The tools that the threads may use at most. `None` allows all tools.
     pub tool_ceiling: Option<Layer>,
     /// Patterns of tools whose calls need an approval.
     pub approve_tools: Vec<String>,

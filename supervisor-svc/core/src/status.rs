@@ -37,7 +37,7 @@ pub enum Status {
     AwaitingApproval,
     /// Holds a slot; its turn has not started yet.
     PendingInit,
-    /// A turn is running, or its client executes it.
+    /// A turn is running, or the session's client executes the thread itself.
     Running,
     /// Settled and open. The outcome is shared with all receivers.
     Settled(Arc<Settled>),

@@ -59,7 +59,7 @@ pub struct TranscriptSource {
     pub session: SessionId,
     /// The thread.
     pub thread: ThreadId,
-    /// The attempt. A batch of an earlier attempt than the last stored batch is ignored.
+    /// The attempt. A batch is ignored if its attempt is earlier than the attempt of the last stored batch.
     pub generation: Generation,
     /// The number of the batch in the attempt. A batch whose number is not higher than the attempt's last stored number
     /// is ignored.

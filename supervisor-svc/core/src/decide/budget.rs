@@ -12,7 +12,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// Changes a thread's budget, carved from the budgets of its ancestors. Only ancestors and operators may raise it.
+/// Changes a thread's budget, which is carved from the budgets of its ancestors. Only ancestors and operators may raise
+/// it.
 pub(super) fn update(
     session: &Session,
     caller: &Caller,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Records the placement, if it is new, and the dispatched turn. Returns no events if the turn is no longer pending, or
-/// if new input arrived while the prompt was built. The prompt is then built again.
+/// if new input arrived while the prompt was built. In the latter case, the prompt is built again.
 pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     let Some(thread) = session.thread(dispatch.thread) else {
         return Vec::new();
@@ -45,8 +45,8 @@ pub(super) fn dispatch(session: &Session, dispatch: &Dispatch) -> Vec<Event> {
     events
 }
 
-/// Returns whether the dispatch belongs to the thread's attempt. The runner of an attempt may continue it. Any other
-/// placement starts the next attempt.
+/// Returns whether the dispatch belongs to the thread's attempt. The runner of an attempt may continue the attempt. Any
+/// other placement starts the next attempt.
 fn is_of_this_attempt(thread: &Thread, dispatch: &Dispatch) -> bool {
     let goes_on = thread.holder() == Some(&dispatch.runner) && dispatch.generation == thread.generation;
     goes_on || dispatch.generation == thread.next_attempt()

@@ -95,7 +95,7 @@ pub(super) fn delete(session: &Session, caller: &Caller, id: EdgeId) -> Result<V
             edge.to
         )));
     }
-    // A fenced thread records only its end. Its edges end with it.
+    // A fenced thread records only its own end, which also ends its edges.
     if session.is_closing(edge.from) {
         return Err(Rejection::ThreadClosing(edge.from));
     }

@@ -148,7 +148,7 @@ fn subject(new: &NewGroup) -> String {
 /// Returns the group, if the caller may act on its parent.
 ///
 /// # Errors
-/// [`Rejection::Missing`], or those of [`authority::authorize`].
+/// [`Rejection::Missing`], or the errors of [`authority::authorize`].
 pub fn authorize<'s>(
     session: &'s Session,
     caller: &Caller,
@@ -216,7 +216,7 @@ pub(super) fn retry(session: &Session, caller: &Caller, id: GroupId) -> Result<V
     if group.count_of(ItemState::Failed) + group.count_of(ItemState::Cancelled) == 0 {
         return Ok(Vec::new());
     }
-    // An operator may have denied this group. Only an operator may start a denied group.
+    // The group may have been denied by an operator. Only an operator may start a denied group.
     let is_cancelled = matches!(group.stage, GroupStage::Ended(GroupOutcome::Cancelled, _));
     if caller.thread().is_some() && is_cancelled && group.items.iter().all(|item| item.thread.is_none()) {
         return Err(Rejection::IllegalState(format!(
@@ -234,7 +234,7 @@ fn ended(id: GroupId) -> Rejection {
 /// Checks that the item of a spawn may start.
 ///
 /// # Errors
-/// [`Rejection::IllegalState`] if it may not start, for example because it was started before.
+/// [`Rejection::IllegalState`] if the item may not start, for example because it was started before.
 pub(super) fn may_start(session: &Session, parent: ThreadId, item: ItemRef) -> Result<(), Rejection> {
     let is_due = session
         .group(item.group)
@@ -306,7 +306,7 @@ pub(super) fn next_deadline(session: &Session) -> Option<UnixMillis> {
     groups.filter_map(|group| group.next_deadline()).min()
 }
 
-/// Returns the ends of items whose threads have ended, and then the ends of groups.
+/// Returns the ends of items whose threads have ended. If there are none, returns the ends of groups.
 pub(super) fn follow_ups(session: &Session) -> Vec<Event> {
     let mut events: Vec<Event> = session
         .ended_items()
@@ -327,7 +327,7 @@ fn end_of_item(session: &Session, thread: &Thread, item: ItemRef) -> Vec<Event> 
     };
     let (failed, reason) = match &thread.status {
         Status::Settled(settled) => match &**settled {
-            // An item's question receives no answer.
+            // The question of an item's thread is never answered, so the question counts as a failure.
             Settled::Completed { .. } => match thread.conditions.get(&ConditionKind::AwaitingInput) {
                 Some((_, question)) => (true, question.as_str()),
                 None => (false, ""),
@@ -400,7 +400,7 @@ fn item_ended(group: &Group, item: u32, outcome: ItemOutcome, reason: &str) -> E
     )
 }
 
-/// Maximum length of the reason of a failed item, in bytes. The thread's status has the whole message.
+/// Maximum length of the reason of a failed item, in bytes. The status of the item's thread contains the whole message.
 const MAX_REASON_BYTES: usize = 1_024;
 
 /// Returns the event that closes an item's thread, unless it is closed or being closed.

@@ -90,7 +90,7 @@ pub(super) fn send(
 }
 
 /// Stops the running turns of a subtree. Its threads stay open. A thread in AWAITING_APPROVAL has no turn to stop and
-/// is unchanged. CloseAgent withdraws it.
+/// is unchanged. CloseAgent withdraws its spawn.
 pub(super) fn interrupt(
     session: &Session,
     caller: &Caller,
@@ -114,7 +114,7 @@ pub(super) fn interrupt(
         .collect())
 }
 
-/// Requests the stop of a dispatched turn. A turn that no runner has ends immediately.
+/// Requests the stop of a dispatched turn. A turn that was not dispatched yet ends immediately.
 pub(super) fn stop(thread: &Thread, reason: &str) -> Option<Event> {
     let waits = matches!(thread.status, Status::Queued | Status::PendingInit) && thread.turn.awaits_dispatch();
     if !waits {
@@ -140,7 +140,7 @@ pub(super) fn never_dispatched(thread: &Thread, outcome: Settled) -> Event {
     )
 }
 
-/// Returns whether a runner has a turn of the thread.
+/// Returns whether a turn of the thread was dispatched to a runner and has not ended.
 fn is_under_way(thread: &Thread) -> bool {
     thread.status.kind().is_active() && !thread.turn.awaits_dispatch()
 }

@@ -9,8 +9,8 @@ use crate::{
     state::{session::Session, thread::Thread},
 };
 
-/// Acknowledges every letter up to the given one. An acknowledged letter needs no event. A letter that was never
-/// delivered cannot be acknowledged.
+/// Acknowledges every letter up to the given one. A letter that is already acknowledged causes no event. A letter that
+/// was never delivered cannot be acknowledged.
 pub(super) fn acknowledge(
     session: &Session,
     caller: &Caller,
@@ -33,7 +33,8 @@ pub(super) fn acknowledge(
     Ok(acknowledged(thread, up_to).into_iter().collect())
 }
 
-/// Acknowledges the mail that a completed turn contained. A fenced thread records only its end.
+/// Acknowledges the mail that a completed turn contained. A fenced thread acknowledges no mail, because it records only
+/// its end.
 pub(super) fn read_by_turn(session: &Session, thread: &Thread) -> Option<Event> {
     if session.is_closing(thread.id) {
         return None;

@@ -31,8 +31,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// Returns the events of `command` in the current state. An empty list means that the command has no effect: its result
-/// already holds or is no longer relevant.
+/// Returns the events of `command` in the current state. An empty list means that the command has no effect: the state
+/// is already as requested, or the command is no longer relevant.
 ///
 /// # Errors
 /// The first check that fails, in the order of CONTRACT 3.1. Nothing must be recorded in this case.
@@ -182,21 +182,20 @@ pub fn decide(session: &Session, command: &Command, now: UnixMillis) -> Result<V
 }
 
 /// Returns the consequences of the current state. Exhausted budgets stop their subtrees, approvals of closing threads
-/// become moot, queued threads are admitted, mail wakes threads, and the session ends with its root. Called after the
-/// events of each command are folded, until it returns no events.
+/// become moot, items and groups end, queued threads are admitted, mail wakes threads, and the session ends with its
+/// root. Called after the events of each command are folded, until it returns no events.
 #[must_use]
 pub fn follow_ups(session: &Session) -> Vec<Event> {
     let stops = budget::enforce(session);
     if !stops.is_empty() {
-        // The stops come first and alone, so that no turn starts in the append that stops it.
+        // The stops are returned alone. Otherwise a turn could start in the same append that stops it.
         return stops;
     }
     let mut events = approval::moot(session);
     events.extend(group::follow_ups(session));
     let mut admitted = limits::admissible(session);
     if admitted.is_empty() {
-        // Queued threads take the free slots before threads that their mail wakes. A thread can be queued and woken at
-        // once.
+        // Queued threads are admitted before mail wakes other threads. A thread can be both queued and woken by mail.
         admitted = mailbox::woken(session);
     }
     events.extend(admitted.into_iter().map(|id| Event::Thread(id, ThreadEvent::Admitted)));

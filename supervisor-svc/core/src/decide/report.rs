@@ -238,7 +238,7 @@ pub(super) fn lose_runner(
         return Vec::new();
     };
     if thread.interrupt.is_some() {
-        // A stop was requested, and the turn has stopped.
+        // The loss of the runner has ended the turn for which a stop was requested.
         let reason = reason.to_owned();
         return vec![ended(
             session,
@@ -254,9 +254,9 @@ pub(super) fn lose_runner(
         RestartPolicy::OnLost if started && limits::restarts_are_spent(thread, now) => {
             vec![restarted_too_often(thread, reason, now)]
         }
-        // A turn that never started can be dispatched again at no cost. The new generation keeps the old runner's name,
-        // which fences that runner off. No runner has the new generation yet, so the next runner takes it without
-        // another increment.
+        // A turn that never started can be dispatched again at no cost. The placement names the old runner but has a
+        // new generation, which fences off that runner. No runner has the new generation yet, so the next runner takes
+        // it without another increment.
         RestartPolicy::Never | RestartPolicy::OnLost => vec![Event::Thread(
             id,
             ThreadEvent::Placed {

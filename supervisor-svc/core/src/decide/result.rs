@@ -72,8 +72,8 @@ pub(super) fn ask(
     Ok(vec![condition::changed(thread.id, kind, true, question.to_owned())])
 }
 
-/// Returns the target if an agent is working on one of its turns. An operator and an ancestor may call this for a
-/// thread.
+/// Returns the target if an agent is working on one of its turns. The caller may be the thread itself, an ancestor or
+/// an operator.
 fn running<'s>(
     session: &'s Session,
     caller: &Caller,
@@ -106,7 +106,8 @@ pub(super) enum Verdict {
     Failed(Settled),
 }
 
-/// Returns the consequence of a completed turn for the requested result. `check` is the check of its last message.
+/// Returns the consequence of a completed turn for the requested result. `check` is the check of the turn's last
+/// message.
 pub(super) fn judge(session: &Session, thread: &Thread, check: Option<&ResultCheck>) -> Verdict {
     let asks = thread.conditions.contains_key(&ConditionKind::AwaitingInput);
     let (Some(request), Some(check)) = (&thread.result_request, check) else {

@@ -13,9 +13,9 @@ use crate::{
     time::UnixMillis,
 };
 
-/// Opens a closed thread again. It receives its recorded role and permissions, narrowed by what its parent may grant
-/// now. Descendants stay closed. An open thread is unchanged. A thread whose spawn was never approved cannot be
-/// resumed, because that would bypass the approval.
+/// Opens a closed thread again. The thread keeps its recorded role and permissions, narrowed to those that a child of
+/// its parent could receive now. Descendants stay closed. An open thread is unchanged. A thread whose spawn was never
+/// approved cannot be resumed, because that would bypass the approval.
 pub(super) fn resume(
     session: &Session,
     caller: &Caller,

@@ -28,7 +28,7 @@ pub enum WantedRole<'a> {
 }
 
 impl<'a> WantedRole<'a> {
-    /// Returns the selector of that role.
+    /// Returns the selector of a thread's role.
     pub(super) fn of(role: &'a Role) -> Self {
         if role.is_graph() {
             Self::RoleTemplate(&role.agent_type)
@@ -78,7 +78,7 @@ pub fn admit<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Arc<Th
     Ok(parent)
 }
 
-/// Runs the checks before the spawn gate. They do not depend on the role. Returns the parent.
+/// Runs the checks that precede the spawn gate. These checks do not depend on the role. Returns the parent.
 ///
 /// # Errors
 /// The first check that fails.
@@ -98,9 +98,9 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
     Ok(parent)
 }
 
-/// Checks the spawn gate. The roles of the caller and of the parent must both allow the spawned role, for any parent in
-/// the caller's subtree. A caller with a graph template must also be allowed to manage edges. `spawn` decides whether
-/// the spawn needs an approval. Operators pass the gate.
+/// Checks the spawn gate. The roles of the caller and of the parent must both allow the spawned role. The parent can be
+/// any thread in the caller's subtree. A caller with a graph template must also be allowed to manage edges. `spawn`
+/// decides whether the spawn needs an approval. Operators pass the gate.
 pub(super) fn gate(session: &Session, wanted: &Wanted<'_>, parent: &Thread) -> Result<(), Rejection> {
     let Some(caller) = wanted.caller.thread().and_then(|id| session.thread(id)) else {
         return Ok(());
@@ -223,8 +223,8 @@ pub(super) fn spawn(session: &Session, spawn: &Spawn, now: UnixMillis) -> Result
 
 /// Returns the edge management of the child: the template's declaration, narrowed by the spawn. A spawn by a thread is
 /// also limited by every graph thread from the parent upwards, so no ancestor gains permissions through a child or
-/// through a descendant without a graph template. Only an operator can grant more. The session's setting is not stored
-/// in the child, because it narrows each decision with its current value.
+/// through a descendant without a graph template. Only an operator can grant more. The session's setting is not part of
+/// the result, because each later decision applies the current setting.
 fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagement {
     let declared = spawn.spawned.edge_management;
     match spawn.caller {
@@ -237,7 +237,8 @@ fn child_edges(session: &Session, parent: &Thread, spawn: &Spawn) -> EdgeManagem
     }
 }
 
-/// Returns the child's tool policy and the policy that it may grant. Both are limited by the parent's grant.
+/// Returns the child's tool policy and the policy that the child may grant. Both are limited by the parent's grant, or
+/// by the session's ceiling if `policy_inheritance` is [`Ceiling`](tool_policy::Inheritance::Ceiling).
 ///
 /// # Errors
 /// A malformed pattern in the role's or the caller's lists.

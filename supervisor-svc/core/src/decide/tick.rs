@@ -1,11 +1,11 @@
 //! Deadlines. [`next`] returns the next deadline and `pass` processes the deadlines that have passed. Each kind of
-//! deadline has one line in both functions.
+//! deadline has one line in each of the two functions.
 
 use super::{approval, group};
 use crate::{event::Event, rules::budget, state::session::Session, time::UnixMillis};
 
-/// Returns the earliest deadline of the session. `None` means that no deadline is set. Cascades have their own
-/// deadline.
+/// Returns the earliest deadline of the session. `None` means that no deadline is set. The deadlines of cascades are
+/// not included.
 #[must_use]
 pub fn next(session: &Session) -> Option<UnixMillis> {
     [

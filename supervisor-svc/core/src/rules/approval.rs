@@ -106,7 +106,8 @@ pub fn without_arguments(subject: &str) -> String {
         Some(call) => (TOOL_CALL, call),
         None => ("", subject),
     };
-    // For a name that contains blanks, this returns less of the name, never more than the name.
+    // If the name contains blanks, the result is only the beginning of the name. The result never contains more than
+    // the name.
     let tool = call.split(' ').next().unwrap_or_default();
     format!("{beginning}{tool}")
 }

@@ -77,7 +77,7 @@ pub fn tools(thread: &Thread, method: &str) -> Result<(), Rejection> {
         })
 }
 
-/// Returns the name of a method's action in a rejection.
+/// Returns the action of a method, which selects the text of a rejection.
 #[must_use]
 pub fn verb(method: &str) -> GuardedVerb {
     if method == "CloseAgent" {

@@ -38,7 +38,7 @@ pub struct ToolCall<'a> {
     pub confined: bool,
     /// Whether the operating system keeps the program from writing outside the session's docs/.
     pub docs_only: bool,
-    /// The approval id of this call.
+    /// The id of the approval of this call.
     pub approval: ApprovalId,
 }
 

@@ -48,8 +48,8 @@ pub fn is_raised(from: &Budget, to: &Budget) -> bool {
 }
 
 /// Checks for each resource that a budget fits into the remaining amount of the nearest limiting thread, from `above`
-/// upwards. `of` is the thread that receives the budget, if it exists. Its past usage does not count against the
-/// request, and neither do its own reservation and those below it.
+/// upwards. `of` is the thread that receives the budget, if it exists. Its past usage, its current reservation and the
+/// reservations of its descendants do not count against the request.
 ///
 /// # Errors
 /// The first resource whose remaining amount is too small.
@@ -145,8 +145,8 @@ pub fn at_turn_end(
     }
 }
 
-/// Returns the cost of an attempt as its program reports it, in the session's currency. 0 if it reports none. Programs
-/// report US dollars.
+/// Returns the cost of an attempt as the program reports it. Programs report US dollars, so the result is 0 if the
+/// session has another currency, or if the program reports no cost.
 fn program_cost(session: &Session, reported: &Usage) -> u64 {
     if session.settings.currency == Currency::USD {
         reported.cost
@@ -181,7 +181,7 @@ pub fn thread_with_new_usage<'s>(
     })
 }
 
-/// Returns whether usage that a runner reports during a turn must be recorded. This is the case if it exhausts a
+/// Returns whether usage that a runner reports during a turn must be recorded. This is the case if the usage exhausts a
 /// budget, or if the recorded usage is at least [`CHECKPOINT`] old.
 #[must_use]
 pub fn is_checkpoint_due(
@@ -225,9 +225,10 @@ pub fn overdue(session: &Session, now: UnixMillis) -> BTreeSet<ThreadId> {
         .collect()
 }
 
-/// Returns when each thread with a wall time budget and running turns below it exhausts that budget, if the turns
-/// continue. For n turns whose times were last recorded at t1..tn, and `left` to spend, the time is (t1 + .. + tn +
-/// left) / n. The cost is proportional to the number of running turns and their depth.
+/// Returns the time at which each wall time budget is exhausted if the running turns continue, by the thread that has
+/// the budget. Budgets without running turns below them are omitted. For n turns whose times were last recorded at
+/// t1..tn, and `left` to spend, the time is (t1 + .. + tn + left) / n. The cost is proportional to the number of
+/// running turns and their depth.
 fn deadlines(session: &Session) -> BTreeMap<ThreadId, UnixMillis> {
     if session.budgeted().all(|thread| thread.budget.wall_time.is_none()) {
         return BTreeMap::new();

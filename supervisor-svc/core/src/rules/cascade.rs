@@ -23,7 +23,7 @@ pub fn ready_leaves(session: &Session, fenced: ThreadId) -> Vec<ThreadId> {
     ready.into_iter().map(|thread| thread.id).collect()
 }
 
-/// Returns the parent that became ready when its last open child closed, if it is fenced.
+/// Returns the parent of the closed thread if the parent is fenced and has no open child left.
 #[must_use]
 pub fn next_ready(session: &Session, closed: ThreadId) -> Option<ThreadId> {
     let parent = session.thread(closed)?.spawned.parent?;

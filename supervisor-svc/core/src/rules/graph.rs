@@ -92,7 +92,7 @@ pub fn answer_to(session: &Session, caller: &Caller, wanted: &Edge) -> EdgeId {
     waits.map_or(wanted.id, |edge| edge.id)
 }
 
-/// Returns the calling thread if its edges require an approval.
+/// Returns the calling thread if edges that it creates require an approval.
 #[must_use]
 pub fn asking<'s>(session: &'s Session, caller: &Caller) -> Option<&'s Arc<Thread>> {
     let thread = session.thread(caller.thread()?)?;
@@ -122,7 +122,7 @@ pub fn may_manage(session: &Session, caller: &Caller, edge: &Edge) -> Result<(),
 
 /// Returns the thread with that id, otherwise the thread with that alias. If neither exists, a calling thread receives
 /// [`ThreadId::NIL`]. The decision handles this id like any thread that is invisible to the caller, after all earlier
-/// checks. The two cases are therefore indistinguishable.
+/// checks. A caller therefore cannot distinguish an unknown name from an invisible thread.
 ///
 /// # Errors
 /// [`Rejection::ThreadNotFound`], for operators only.

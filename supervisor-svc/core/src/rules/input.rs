@@ -1,4 +1,5 @@
-//! The validation of agent input: a message or a list of items, exactly one of them, neither blank nor empty.
+//! The validation of agent input. A request contains either a message or a list of items, which must not be blank or
+//! empty.
 
 use crate::rejection::Rejection;
 
@@ -17,7 +18,8 @@ pub struct GivenInput<Item> {
 /// Returns the input of a request that requires one.
 ///
 /// # Errors
-/// [`Rejection::InvalidInput`], with the texts of the original tools, if both or none are set, or the input is blank.
+/// [`Rejection::InvalidInput`], with the texts of the original tools, if both or none are set, or if the input is
+/// blank.
 pub fn required<Item>(given: GivenInput<Item>, text: impl FnOnce(String) -> Item) -> Result<Vec<Item>, Rejection> {
     match given {
         GivenInput {

@@ -14,8 +14,9 @@ use crate::{
 /// Maximum number of queued inputs of one thread.
 pub const MAX_PENDING_INPUTS: usize = 64;
 
-/// Maximum total size of a thread's queued inputs, in bytes. A single input may be larger. A turn receives all of them
-/// in one message, in the original form and as text, and again any input that a lost attempt had received.
+/// Maximum total size of a thread's queued inputs, in bytes. A single input may be larger. The message of a turn can
+/// be larger: it contains all queued inputs, each in its original form and as text, and repeats the inputs that a lost
+/// attempt had received.
 pub const MAX_PENDING_INPUT_BYTES: u64 = 512 * 1024;
 
 /// Maximum number of restarts of a thread within [`RESTART_WINDOW`]. The next restart closes its subtree instead.
@@ -44,9 +45,9 @@ pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
     child_depth(session, thread).is_ok()
 }
 
-/// Returns the number of threads that count against the limit: threads that hold a slot, except those that lend it to a
-/// queued descendant while they wait for it. After such a wait ends, the number can temporarily exceed the limit. No
-/// other thread is admitted during that time.
+/// Returns the number of threads that count against the limit: threads that hold a slot, except threads that lend their
+/// slot while they wait for a queued descendant. After such a wait ends, the number can temporarily exceed the limit.
+/// No other thread is admitted during that time.
 #[must_use]
 pub fn active(session: &Session) -> u32 {
     let lent = waiting::lenders(session).len();

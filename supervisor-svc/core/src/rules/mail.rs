@@ -74,8 +74,8 @@ pub fn letter_in_log(session: &Session, receiver: ThreadId, recorded: &Recorded)
     })
 }
 
-/// Returns the threads that their mail wakes now, ordered by their oldest letter. They take only free slots that no
-/// queued thread needs.
+/// Returns the threads that mail wakes now, ordered by the letters that wake them. These threads take only free slots
+/// that no queued thread needs.
 #[must_use]
 pub fn woken(session: &Session) -> Vec<ThreadId> {
     if session.paused {

@@ -59,7 +59,8 @@ impl Notification {
         })
     }
 
-    /// Returns the line of text, with or without text written by agents and callers.
+    /// Returns the notification as one line of text. If `details` is true, the line includes text written by agents and
+    /// callers.
     #[must_use]
     pub fn text(&self, details: bool) -> String {
         if details && !self.detail.is_empty() {
@@ -193,7 +194,7 @@ impl Default for NotificationPolicy {
 pub struct Attention {
     /// The selected notifications.
     pub policy: NotificationPolicy,
-    /// The focused thread. Turns that complete in it cause no notification.
+    /// The focused thread. Its turns cause no [`NotificationKind::AgentTurnComplete`].
     pub focus: Option<ThreadId>,
 }
 

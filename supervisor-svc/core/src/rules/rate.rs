@@ -91,8 +91,8 @@ impl EventRates {
     }
 
     /// Charges the events of a command to the thread that causes it, if any. A remembered request costs at least one
-    /// event. A first close is always possible, but a repeated close is charged. A command with more events than
-    /// available is accepted and leaves a debt of at most one burst.
+    /// event. A close that records events is always possible and not charged. A repeated close records none and is
+    /// charged. A command with more events than available is accepted and leaves a debt of at most one burst.
     ///
     /// # Errors
     /// [`Rejection::RateLimited`]. Nothing is charged in this case.
@@ -177,7 +177,7 @@ impl Bucket {
         self.level == capacity(allowance)
     }
 
-    /// Returns the time until the next event as an error if none is available.
+    /// Returns an error if no event is available: the time until the next event.
     fn wait(&mut self, allowance: Allowance, now: UnixMillis) -> Result<(), Duration> {
         self.refill(allowance, now);
         let missing = Self::EVENT - self.level;

@@ -1,4 +1,5 @@
-//! Contents that belong to a subtree in its current state. The log identifies contents that belonged to it earlier.
+//! Contents that belong to a subtree in its current state. The log identifies contents that belonged to the subtree
+//! earlier.
 
 use crate::{
     content::ContentRef,
@@ -19,7 +20,7 @@ pub fn has_content(session: &Session, top: ThreadId, digest: Digest) -> bool {
 }
 
 /// Returns the event that settled a thread with this content as its last message. `None` if no thread is settled with
-/// it now.
+/// this content now.
 #[must_use]
 pub fn named_as_last_message(session: &Session, digest: Digest) -> Option<Sequence> {
     let named = session.subtree(session.root_id()?).into_iter().find(|thread| {

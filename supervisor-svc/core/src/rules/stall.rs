@@ -54,8 +54,8 @@ pub fn is_by_silence(thread: &Thread, rule: &StallRule) -> bool {
     thread.conditions.contains_key(&ConditionKind::Stalled) && stalled_by(thread.repeated, rule).is_none()
 }
 
-/// Returns whether a stall has ended. A stall by silence ends with the turn, a stall by repetition with a different
-/// output.
+/// Returns whether a stall has ended. A stall by silence ends when the turn ends. A stall by repetition ends when a
+/// turn breaks the run, or when the thread closes.
 #[must_use]
 pub fn is_over(thread: &Thread, rule: &StallRule) -> bool {
     let repeats = thread.status.kind().is_open() && stalled_by(thread.repeated, rule).is_some();

@@ -24,7 +24,7 @@ pub fn takes_part(session: &Session, thread: &Thread) -> Result<(), Rejection> {
 /// thread or its ancestors is exhausted.
 ///
 /// # Errors
-/// Those of [`takes_part`], [`Rejection::SessionPaused`] or [`Rejection::BudgetExhausted`].
+/// The errors of [`takes_part`], [`Rejection::SessionPaused`] or [`Rejection::BudgetExhausted`].
 pub fn may_start_in(session: &Session, thread: &Thread) -> Result<(), Rejection> {
     takes_part(session, thread)?;
     if session.paused {

@@ -49,9 +49,10 @@ pub enum RepeatedCall {
 }
 
 impl Approval {
-    /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A decision
-    /// applies to the call that requested it while its id is remembered, otherwise until the approval's deadline. An
-    /// expired approval never answers a later call.
+    /// Returns whether this approval answers a repeated call of a thread without turns at the given time. A pending
+    /// approval answers every repetition. A decision answers a repetition of the call that requested it while the id of
+    /// that call is remembered. A decision that was not delivered also answers a later equal call, until the approval's
+    /// deadline. An expired or moot approval answers no later call.
     #[must_use]
     pub fn answers(&self, repeated: RepeatedCall, now: UnixMillis) -> bool {
         let Some(verdict) = &self.verdict else {

@@ -40,7 +40,7 @@ pub struct Item {
     pub attempts: u32,
     /// The thread of the latest attempt.
     pub thread: Option<ThreadId>,
-    /// Why the latest attempt failed. Empty if it did not.
+    /// Why the item failed, was cancelled or is tried again. Otherwise empty.
     pub reason: Arc<str>,
 }
 
@@ -76,7 +76,7 @@ pub struct Group {
     pub updated: UnixMillis,
     /// The usage of all attempts at all items.
     pub usage: Usage,
-    /// The table of the results, once it has ended.
+    /// The table of the results, once the group has ended.
     pub table: Option<Artifact>,
     pending: OrdSet<u32>,
     running: OrdMap<u32, ThreadId>,
@@ -103,7 +103,7 @@ impl Group {
         group
     }
 
-    /// Creates a group from its stored parts. The caller sets the others.
+    /// Creates a group from its stored parts. The caller sets the other fields.
     #[must_use]
     pub fn restored(
         spec: Arc<GroupSpec>,
@@ -148,7 +148,7 @@ impl Group {
         self.items.get(index as usize)
     }
 
-    /// Returns the items that may start now, in order, up to the concurrency.
+    /// Returns the items that may start now, in order, up to the maximum concurrency.
     pub fn startable(&self) -> impl Iterator<Item = u32> {
         let may_start = matches!(self.stage, GroupStage::Running) && !self.limits.paused;
         let free = if may_start {
@@ -189,7 +189,8 @@ impl Group {
         }
     }
 
-    /// Returns the outcome that follows from the items and the budget, with its reason. `None` while it is open.
+    /// Returns the outcome that follows from the items and the budget, with its reason. `None` while the outcome is
+    /// undecided.
     #[must_use]
     pub fn verdict(&self) -> Option<(GroupOutcome, String)> {
         if let Some(resource) = Resource::reached(&self.spec.budget, &self.usage) {

@@ -1,5 +1,5 @@
-//! A thread's unacknowledged mail. It holds at most two letters of each child, the last outcome and the close, so its
-//! size does not depend on the number of the child's turns.
+//! A thread's unacknowledged mail. The mailbox holds at most two letters about each child, the last outcome and the
+//! close, so its size does not depend on the number of the child's turns.
 
 use std::sync::Arc;
 

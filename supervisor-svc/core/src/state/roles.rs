@@ -6,7 +6,7 @@ use imbl::OrdSet;
 
 use crate::event::Role;
 
-/// Every role of the session's threads. It never shrinks, because threads are never removed either.
+/// Every role of the session's threads. The set never shrinks, because threads are never removed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Roles(OrdSet<Entry>);
 

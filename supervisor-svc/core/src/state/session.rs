@@ -138,7 +138,8 @@ impl Session {
         }
     }
 
-    /// Returns the root's id. An opened session always has a root, because both events are in one append.
+    /// Returns the root's id. An opened session always has a root, because the session's opening and the root's spawn
+    /// are in one append.
     #[must_use]
     pub const fn root_id(&self) -> Option<ThreadId> {
         self.root
@@ -226,8 +227,8 @@ impl Session {
             .filter_map(|id| Some((*id, self.thread(*id)?.fence.as_ref()?)))
     }
 
-    /// Returns the pending approvals, earliest deadline first. In a session, either all of them have a deadline or
-    /// none.
+    /// Returns the pending approvals, earliest deadline first. In a session, either all pending approvals have a
+    /// deadline or none has.
     pub fn pending_approvals(&self) -> impl Iterator<Item = &Arc<Approval>> {
         self.pending.iter().filter_map(|(_, id)| self.approvals.get(id))
     }
@@ -242,12 +243,12 @@ impl Session {
         self.budgeted.iter().filter_map(|id| self.thread(*id))
     }
 
-    /// Returns the open threads with an exhausted budget, or with the condition set.
+    /// Returns the open threads with an exhausted budget, or with the condition BUDGET_EXHAUSTED.
     pub fn at_their_budget(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.spent.iter().filter_map(|id| self.thread(*id))
     }
 
-    /// Returns the orchestrators that completed their turn without a final mark.
+    /// Returns the threads for which [`Thread::is_idle_orchestrator`] is true.
     pub fn idle_orchestrators(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.idle_orchestrators.iter().filter_map(|id| self.thread(*id))
     }
@@ -275,7 +276,7 @@ impl Session {
         self.open_groups.iter().filter_map(|id| self.group(*id))
     }
 
-    /// Returns the threads whose item has ended without a record of it.
+    /// Returns the threads whose item has ended, but whose GroupItemEnded event is not recorded yet.
     pub(crate) fn ended_items(&self) -> impl Iterator<Item = &Arc<Thread>> {
         self.ended_items.iter().filter_map(|id| self.thread(*id))
     }
@@ -297,7 +298,7 @@ impl Session {
         self.groups.insert(id, Arc::new(group));
     }
 
-    /// Changes a group. Does nothing if it does not exist.
+    /// Changes a group. Does nothing if the group does not exist.
     pub(crate) fn update_group(&mut self, id: GroupId, change: impl FnOnce(&mut Group)) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let group = Arc::make_mut(group);
@@ -596,7 +597,7 @@ impl Session {
     }
 }
 
-/// Returns the delivery start of each webhook of an event. A URL that was already present keeps its start.
+/// Returns the delivery start of each webhook that an event configures. A URL that was already present keeps its start.
 fn webhook_starts(
     webhooks: &[Webhook],
     present: &OrdMap<String, WebhookStart>,

@@ -36,7 +36,7 @@ pub struct Thread {
     /// The current attempt.
     pub generation: Generation,
     /// The newest generation in which a turn was dispatched. Older than the current generation until a turn of the
-    /// current one is dispatched.
+    /// current generation is dispatched.
     pub dispatched_generation: Generation,
     /// The note. Empty means no note.
     pub note: Arc<str>,
@@ -50,7 +50,7 @@ pub struct Thread {
     pub budget: Budget,
     /// Its children in spawn order.
     pub children: Vector<ThreadId>,
-    /// The number of open children. A fenced thread can close when it is zero.
+    /// The number of open children. A fenced thread can close when this number is zero.
     pub open_children: u32,
     /// The thread's own fence. An ancestor's fence applies too, see
     /// [`Session::is_closing`](super::session::Session::is_closing).
@@ -67,12 +67,12 @@ pub struct Thread {
     pub result_request: Option<Arc<ResultRequest>>,
     /// The result that was reported last. The dispatch of an input with a result schema removes it.
     pub result: Option<Arc<ThreadResult>>,
-    /// Whether the end of the item that it works on was recorded.
+    /// Whether the end of the thread's group item was recorded.
     pub item_has_ended: bool,
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
     pub continues: bool,
-    /// Whether the pending turn has the inputs of a turn whose attempt ended in the middle of it.
+    /// Whether the pending turn has the inputs of an earlier turn that the end of its attempt interrupted.
     pub repeats_turn: bool,
     /// The pending stop request of a turn.
     pub interrupt: Option<Interrupt>,
@@ -117,11 +117,11 @@ pub const MAX_RESTARTS: usize = 16;
 /// Number of own fences that a thread stores. Each close and resume adds one.
 pub const MAX_FENCE_SPANS: usize = 16;
 
-/// The period in which a thread had its own fence. Outcomes below a fence are never delivered, however late the log is
-/// read.
+/// The period in which a thread had its own fence. Outcomes below a fence are never delivered, no matter when the log
+/// is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceSpan {
-    /// The event that set it.
+    /// The event that set the fence.
     pub from: Sequence,
     /// The time of that event.
     pub since: UnixMillis,
@@ -252,8 +252,8 @@ impl Thread {
         }
     }
 
-    /// Returns whether the thread's item has ended without a record of it: it is closed, or settled without further
-    /// input.
+    /// Returns whether the thread's item has ended, but that end is not recorded yet. An item ends when its thread is
+    /// closed, or settled without further input.
     #[must_use]
     pub fn has_ended_item(&self) -> bool {
         let kind = self.status.kind();
@@ -261,7 +261,7 @@ impl Thread {
         self.spawned.item.is_some() && !self.item_has_ended && is_over
     }
 
-    /// Returns whether an agent is working on a turn. A root that its client executes has no turns.
+    /// Returns whether an agent is working on a turn. A root that the session's client executes has no turns.
     #[must_use]
     pub const fn runs_turn(&self) -> bool {
         matches!(self.turn, LatestTurn::Running { .. })
@@ -289,7 +289,8 @@ impl Thread {
         self.mail.after(self.woken_up_to).next().map(|letter| letter.sequence)
     }
 
-    /// Returns the newest letter that the thread received and that is still relevant. Zero means none.
+    /// Returns the newest letter in the mailbox, or the newest acknowledged letter if that letter is newer. Zero means
+    /// none.
     #[must_use]
     pub fn newest_letter(&self) -> Sequence {
         self.mail
@@ -312,7 +313,7 @@ impl Thread {
         self.fenced.last().map(|span| span.since)
     }
 
-    /// Returns the runner of the current attempt. `None` until a turn of it is dispatched.
+    /// Returns the runner of the current attempt. `None` until a turn of the attempt is dispatched.
     #[must_use]
     pub fn holder(&self) -> Option<&RunnerId> {
         self.runner
@@ -320,15 +321,15 @@ impl Thread {
             .filter(|_| self.dispatched_generation == self.generation)
     }
 
-    /// Returns whether the generation is current, belongs to that runner, and the thread is open. Only then may a
-    /// program execute it.
+    /// Returns whether the generation is current, the runner holds it, and the thread is open. Only then may a program
+    /// execute the thread.
     #[must_use]
     pub fn is_held_by(&self, runner: &RunnerId, generation: Generation) -> bool {
         self.holder() == Some(runner) && self.generation == generation && self.status.kind().is_open()
     }
 
-    /// Returns the generation for a placement on a runner that does not hold the thread. It is a new generation, unless
-    /// no runner received the current one.
+    /// Returns the generation for a placement on a runner that does not hold the thread. It is the next generation, or
+    /// the current one if no runner received it yet.
     #[must_use]
     pub fn next_attempt(&self) -> Generation {
         if self.holder().is_some() {
@@ -338,13 +339,13 @@ impl Thread {
         }
     }
 
-    /// Returns whether the thread was closed before its spawn was approved. It cannot be resumed.
+    /// Returns whether the thread was closed before its spawn was approved. Such a thread cannot be resumed.
     #[must_use]
     pub const fn was_never_approved(&self) -> bool {
         matches!(self.status, Status::Shutdown { before: None, .. })
     }
 
-    /// Returns the usage of all attempts. Never decreases.
+    /// Returns the usage of all attempts. Only the cost and the unpriced tokens may decrease.
     #[must_use]
     pub const fn total_usage(&self) -> Usage {
         self.usage.plus(self.earlier_usage)

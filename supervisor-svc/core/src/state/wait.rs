@@ -19,7 +19,7 @@ pub struct Wait {
     pub(crate) thread: ThreadId,
     pub(crate) generation: Generation,
     pub(crate) awaited: Arc<BTreeSet<ThreadId>>,
-    /// A thread that it waits for was admitted. The slot is lent until the wait ends.
+    /// Whether a thread that this call waits for was admitted. If so, the slot is lent until the wait ends.
     pub(crate) lent: bool,
 }
 
@@ -63,7 +63,7 @@ impl Waits {
         self.0.remove(&id)
     }
 
-    /// Marks the slots of the threads that wait for `admitted` as lent, because it left the queue.
+    /// Marks the slots of the threads that wait for `admitted` as lent, because `admitted` left the queue.
     pub(crate) fn lend_to(&mut self, admitted: ThreadId) {
         let waits = self.0.iter().filter(|(_, wait)| wait.awaited.contains(&admitted));
         let lending: Vec<WaitId> = waits.map(|(id, _)| *id).collect();
