@@ -182,7 +182,7 @@ pub enum ThreadEvent {
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// The runner report that recorded this.
+        /// The runner report that caused this event.
         report: ReportSequence,
     },
     /// Input was delivered to the agent during a turn.
@@ -193,7 +193,7 @@ pub enum ThreadEvent {
         turn: Turn,
         /// The attempt.
         generation: Generation,
-        /// The runner report that recorded this.
+        /// The runner report that caused this event.
         report: ReportSequence,
     },
     /// A stop of the running turn was requested.
@@ -219,7 +219,7 @@ pub enum ThreadEvent {
         /// Whether the turn ended without a valid result and a repair turn follows. The end of such a turn causes no
         /// letter and no notification.
         result_repair: bool,
-        /// The runner report that recorded this. Zero if the supervisor ended the turn.
+        /// The runner report that caused this event. Zero if the supervisor ended the turn.
         report: ReportSequence,
     },
     /// The agent reported the result that the thread's input asks for.

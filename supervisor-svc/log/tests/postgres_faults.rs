@@ -480,7 +480,7 @@ async fn failover_to_lagging_standby_stops_store() {
     assert_has_exactly(&next, session(1), 1).await;
 }
 
-/// The action of a relay at the next COMMIT: the relay forwards it, and returns its result.
+/// The action of a relay at the next COMMIT: the relay forwards the COMMIT and returns the result.
 const PASS: u8 = 0;
 /// The relay closes the connection without forwarding the COMMIT.
 const CUT_BEFORE: u8 = 1;
@@ -560,7 +560,7 @@ async fn loss_of_acknowledged_commits_stops_the_store() {
     for number in [2, 4, 3] {
         assert_eq!(store.create(None, batch(session(number), 0)).await, Ok(Created::New));
     }
-    // Undoes the last commit, as a failover to a standby without it does.
+    // Undoes the last commit, as a failover does to a standby that has not received it.
     database.run("UPDATE lanes SET committed = committed - 1 WHERE committed = 2");
     let lost = store.append(batch(session(2), 1)).await;
     assert!(matches!(lost, Err(WriteError::Unknown(_))), "{lost:?}");

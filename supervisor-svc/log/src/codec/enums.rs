@@ -28,7 +28,7 @@ pub trait WireEnum: Copy {
     /// Converts to the API's value.
     fn wire(self) -> Self::Wire;
 
-    /// Converts the number of a message. UNSPECIFIED becomes the default that the API documents, and is an error if the
+    /// Converts a number from a message. UNSPECIFIED becomes the default that the API documents, and is an error if the
     /// API documents no default.
     ///
     /// # Errors

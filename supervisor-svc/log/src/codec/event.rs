@@ -41,7 +41,7 @@ pub(super) fn event_to_store(event: &Event) -> pb::Event {
 }
 
 /// Removes the grant if it equals the role's own permissions, which is the usual case. Tool lists are the largest part
-/// of a record, and this stores them once.
+/// of a record, and without the grant they are stored once.
 fn leave_out_grant(kind: &mut Kind) {
     let (effective, grant) = match kind {
         Kind::ThreadSpawned(spawned) => (&spawned.tool_policy, &mut spawned.grant),

@@ -30,7 +30,7 @@ use super::{
     spawned::stored_spawned,
 };
 
-/// Builds an event from the stored parts of a record: its header's thread, the kind of its public part, and its
+/// Builds an event from the stored parts of a record: the thread in the header, the kind of the public part, and the
 /// private part.
 ///
 /// # Errors

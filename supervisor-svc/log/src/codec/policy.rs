@@ -48,7 +48,8 @@ pub fn layers_from_proto(policy: common::ToolPolicy) -> Result<Vec<Layer>, Decod
     policy.layers.into_iter().map(layer_from_proto).collect()
 }
 
-/// Parses the permissions of a thread and of its children from a record. The children's default to the thread's own.
+/// Parses the permissions of a thread and of its children from a record. If the permissions of the children are
+/// missing, they equal the thread's own.
 ///
 /// # Errors
 /// The errors of [`from_proto`], and an error if the thread's own policy is missing. A missing policy would permit

@@ -84,7 +84,7 @@ fn header(session: SessionId, recorded: &Recorded) -> store::Header {
 ///
 /// # Errors
 /// [`DecodeError::UpgradeRequired`] if a newer release wrote the record: another version, a kind of event or a value
-/// that this one does not know. [`DecodeError::Malformed`] if the record is invalid in every release.
+/// that this release does not know. [`DecodeError::Malformed`] if the record is invalid in every release.
 pub fn decode_record(session: SessionId, bytes: &Bytes) -> Result<Recorded, DecodeError> {
     // Decodes in place: the record is large, and decoding it dominates the activation of a session.
     let mut record = store::Record::default();

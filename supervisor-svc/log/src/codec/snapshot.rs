@@ -1,11 +1,11 @@
 //! Snapshot encoding: a session's complete state after an event, as bytes. Decoding yields an equal state.
-//! `Session::put` rebuilds links to children and indices.
+//! `Session::put` rebuilds the links to children and the indices.
 //!
 //! Data that several threads share is written once, in tables, and shared again after decoding. Threads are decoded one
 //! at a time. Decoding all of them at once would take more time, and more memory than the session itself.
 //!
-//! A new field of the state must be added here and increments [`VERSION`], because a release that does not know the
-//! field would silently lose it. A snapshot of another version is ignored, and the log is folded again.
+//! A new field of the state must be added here, and [`VERSION`] must be incremented. Otherwise a release that does not
+//! know the field would silently lose it. A snapshot of another version is ignored, and the log is folded again.
 
 use std::{collections::HashMap, hash::Hash, iter, sync::Arc};
 
@@ -94,8 +94,8 @@ pub fn encode_snapshot(session: &Session) -> Bytes {
 /// Decodes the snapshot of `session` as of `sequence`.
 ///
 /// # Errors
-/// [`DecodeError::UpgradeRequired`] if a newer release wrote it. [`DecodeError::Malformed`] if it is invalid in every
-/// release, or belongs to another session or sequence.
+/// [`DecodeError::UpgradeRequired`] if a newer release wrote the snapshot. [`DecodeError::Malformed`] if it is invalid
+/// in every release, or belongs to another session or sequence.
 pub fn decode_snapshot(session: SessionId, sequence: Sequence, bytes: &Bytes) -> Result<Session, DecodeError> {
     check_version(version_of(bytes)?, VERSION, "snapshot")?;
     let snapshot = store::Snapshot::decode(bytes.clone()).map_err(|error| unreadable(&error))?;
@@ -190,7 +190,7 @@ impl<T: ?Sized, M> Default for Table<'_, T, M> {
 }
 
 impl<'s, T: Eq + Hash + ?Sized, M> Table<'s, T, M> {
-    /// Returns the index of a value, counted from 1, so that 0 means a missing index.
+    /// Returns the index of a value, counted from 1, so that 0 can mean a missing value.
     fn index_of(&mut self, value: &'s T, to_message: impl FnOnce(&T) -> M) -> u32 {
         let Self { indices, rows } = self;
         *indices.entry(value).or_insert_with(|| {

@@ -19,7 +19,7 @@ const UNFINISHED: &str = "troupe.db.unfinished";
 /// A complete and durable backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// The size of its log.
+    /// The size of the copied log, in bytes.
     pub bytes: u64,
     /// Whether the backup contains the token keys. False if the service never started far enough to create them.
     pub has_keys: bool,
@@ -29,7 +29,7 @@ pub struct Backup {
 /// may be running. Only the owner can access the files.
 ///
 /// `troupe.db` is created last, so an interrupted backup does not contain it. A log restored from the backup has its
-/// own log id, so positions in the current log are not valid in it.
+/// own log id, so positions in the current log are not valid in the restored log.
 ///
 /// # Errors
 /// See [`MaintenanceError`]. After an error or a cancellation, the destination contains nothing except the directory

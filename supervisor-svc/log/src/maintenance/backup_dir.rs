@@ -45,7 +45,7 @@ pub enum BackupState {
     Complete,
     /// The backup is being made, or was interrupted.
     Unfinished,
-    /// Sessions in it are damaged, as in the log that was copied.
+    /// The backup contains damaged sessions, because the copied log has them.
     Faulty,
 }
 
@@ -80,7 +80,7 @@ pub struct StoredBackup {
     pub state: BackupState,
     /// Its directory.
     pub path: PathBuf,
-    /// The size of its files.
+    /// The size of its files, in bytes.
     pub bytes: u64,
 }
 
@@ -89,7 +89,8 @@ impl BackupDir {
     ///
     /// # Errors
     /// [`MaintenanceError::BackupDir`] if the directory is missing or cannot be read,
-    /// [`MaintenanceError::BackupDirInUse`], and [`MaintenanceError::BackupDirInside`] if it is in the data directory.
+    /// [`MaintenanceError::BackupDirInUse`], and [`MaintenanceError::BackupDirInside`] if the directory of backups is
+    /// in the data directory.
     pub fn open(path: &Path, data_dir: &Path) -> Result<Self, MaintenanceError> {
         let unusable = |cause| unusable(path, cause);
         let resolved = path.canonicalize().map_err(unusable)?;
@@ -120,7 +121,7 @@ impl BackupDir {
         Ok(complete.iter().map(|stored| stored.time).rfind(|time| *time <= now))
     }
 
-    /// Returns whether the log of a data directory has not changed since the newest complete backup.
+    /// Returns whether the log of a data directory is unchanged since the newest complete backup.
     ///
     /// # Errors
     /// [`MaintenanceError::BackupDir`].
@@ -136,8 +137,8 @@ impl BackupDir {
     /// be running. An interrupted backup is removed by the next call.
     ///
     /// # Errors
-    /// See [`MaintenanceError`]. [`MaintenanceError::Unsound`] if sessions are damaged: then the copy remains as
-    /// `.faulty` until the next successful backup.
+    /// See [`MaintenanceError`]. [`MaintenanceError::Unsound`] if sessions are damaged. In this case, the copy remains
+    /// as `.faulty` until the next successful backup.
     pub fn create(
         &self,
         data_dir: &Path,
@@ -166,8 +167,8 @@ impl BackupDir {
         self.check_space(&database_of(data_dir)?)?;
         let made = backup(data_dir, unfinished, cancel)?;
         let report = match verify_copy(unfinished, cancel) {
-            // Only the release that wrote an older schema can read its sessions. The pages of the copy are checked
-            // anyway.
+            // Only the release that wrote a log with an older schema can read its sessions, so they are not verified.
+            // The pages of the copy were checked when the copy was made.
             Err(error) if error.is_outdated() => Report::default(),
             checked => checked?,
         };
@@ -335,7 +336,7 @@ pub(super) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Returns a time as a name that sorts by it: `20261127T041638Z`.
+/// Returns a time as a name, such as `20261127T041638Z`. The order of the names is the order of the times.
 pub(super) fn name_of(time: UnixMillis) -> String {
     let timestamp = Timestamp {
         seconds: i64::try_from(time.get() / 1_000).unwrap_or(i64::MAX),

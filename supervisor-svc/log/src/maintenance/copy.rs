@@ -25,7 +25,7 @@ pub struct Copied {
 /// copy gets a new log id, like a restored backup.
 ///
 /// # Errors
-/// See [`MaintenanceError`]. The database is then as empty as before.
+/// See [`MaintenanceError`]. After an error, the database is as empty as before.
 pub async fn copy(
     data_dir: &Path,
     options: &PostgresOptions,

@@ -1,5 +1,5 @@
-//! Operations on a data directory without its store: verify, read, compact, back up and restore its log, and rotate the
-//! keys of its threads' tokens.
+//! Operations on a data directory that do not open its store: verify, read, compact, back up and restore the log, and
+//! rotate the keys of thread tokens.
 //!
 //! All operations except [`compact`], [`copy()`], [`restore`] and [`rotate_keys`] work while a service is running. They
 //! read without a lock and never block the service.
@@ -58,7 +58,7 @@ pub fn rotate_keys(data_dir: &Path, keep: RetiredKeys) -> Result<usize, Maintena
     })
 }
 
-/// Returns whether another release, or one with an older schema, last opened the log of a data directory for writing.
+/// Returns whether the log of a data directory has an older schema or was last opened for writing by another release.
 ///
 /// # Errors
 /// See [`MaintenanceError`].

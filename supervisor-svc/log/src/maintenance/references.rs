@@ -8,8 +8,8 @@ use supervisor_core::{
     status::Settled,
 };
 
-/// Returns the contents that are stored with an event regardless of the session's settings. A resumed thread's last
-/// message is stored by the event that ended that turn.
+/// Returns the contents that are stored with an event regardless of the session's settings. A resume stores no content:
+/// the event that ended the thread's last turn has stored the last message.
 pub(super) fn required(event: &Event) -> Vec<&ContentRef> {
     match event {
         Event::Session(SessionEvent::Opened(settings)) => settings.workspace.iter().collect(),

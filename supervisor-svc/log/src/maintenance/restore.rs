@@ -43,7 +43,7 @@ pub struct Restored {
 ///
 /// # Errors
 /// See [`MaintenanceError`]. [`MaintenanceError::DataDirUsed`] if there is a log or keys to replace, and
-/// [`MaintenanceError::Unsound`] if the backup is damaged. No file is replaced then.
+/// [`MaintenanceError::Unsound`] if the backup is damaged. After these errors, no file is replaced.
 pub fn restore(source: &Path, data_dir: &Path, replace: bool, now: UnixMillis) -> Result<Restored, MaintenanceError> {
     // Runs before the lock is taken, because locking would create a missing directory.
     let source = find_backup(source)?;
@@ -90,8 +90,8 @@ fn copy_verified(source: &Path, fresh: &Path) -> Result<(u64, u64), MaintenanceE
     }
 }
 
-/// Returns the names of the files of a log and its keys, the keys last: without the log, they prevent a start with an
-/// empty log.
+/// Returns the names of the files of a log and its keys. The keys are last, because keys without a log prevent a start
+/// with an empty log.
 fn used_files(data_dir: &Path) -> Vec<String> {
     ["", "-wal", "-shm"]
         .map(|suffix| format!("{DATABASE}{suffix}"))
@@ -101,8 +101,8 @@ fn used_files(data_dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Moves the present log into a subdirectory. Keys are linked instead of moved, so that the directory also has them
-/// until they are replaced.
+/// Moves the present log into a subdirectory. Keys are linked instead of moved, so that the data directory has keys
+/// until the new keys replace them.
 fn set_aside(data_dir: &Path, used: &[String], name: &str) -> io::Result<Option<PathBuf>> {
     if used.is_empty() {
         return Ok(None);

@@ -345,7 +345,7 @@ impl Check<'_> {
         self.problem(problem);
     }
 
-    /// Reports the records after the last one read, up to `last`, as missing.
+    /// Reports the records after the last record that was read, up to and including `last`, as missing.
     fn missing_up_to(&mut self, last: Sequence) {
         let missing = last.get().saturating_sub(self.seen.get());
         if missing > 0 {

@@ -17,7 +17,7 @@ use super::{
     transcript::NewEntry,
 };
 
-/// The hash of a request's canonical encoding: one request id with two hashes is two requests.
+/// The hash of a request's canonical encoding: the same request id with another hash is a different request.
 pub type RequestHash = [u8; 32];
 
 /// A record to append: at most [`MAX_RECORD_BYTES`].
@@ -90,7 +90,7 @@ pub struct Evidence {
     /// The last record that earlier compactions examined. This compaction starts after it, so retained evidence is not
     /// scanned again.
     pub after: Sequence,
-    /// Marks to add first; their records stay.
+    /// Marks that the compaction adds first. The marked records stay.
     pub keep: Vec<Mark>,
     /// Marks of the kind [`MarkKind::Evidence`] are removed up to this record. Their records are removed too, unless
     /// they have another mark.
@@ -117,7 +117,7 @@ pub struct RequestRecord {
     pub hash: RequestHash,
     /// The response, opaque to the store. At most [`MAX_OUTCOME_BYTES`].
     pub outcome: Bytes,
-    /// The time after which it may be deleted.
+    /// The time after which the request may be deleted.
     pub expires: UnixMillis,
 }
 
@@ -145,7 +145,7 @@ pub struct Batch {
     pub records: Vec<NewRecord>,
     /// Contents that the records refer to and that may not be stored yet.
     pub contents: Vec<Content>,
-    /// Marks of the records that can be found without reading the log and are retained by compaction.
+    /// Marks of records. Marked records can be found without reading the log and are retained by compaction.
     pub marks: Vec<Mark>,
     /// Entries that the records add to the transcripts of threads.
     pub entries: Vec<(ThreadId, NewEntry)>,
@@ -216,7 +216,7 @@ impl Batch {
     /// Checks the batch as the first of a session.
     ///
     /// # Errors
-    /// As for [`check`](Self::check), and [`Invalid::NotFirst`] if it expects a head.
+    /// As for [`check`](Self::check), and [`Invalid::NotFirst`] if it expects a head other than zero.
     pub(super) fn check_first(&self, key: Option<&CreationKey>) -> Result<usize, Invalid> {
         if self.expected != Sequence::ZERO {
             return Err(Invalid::NotFirst {
@@ -314,7 +314,7 @@ pub struct Creation {
     pub session: SessionId,
     /// The request's hash.
     pub hash: RequestHash,
-    /// The time at which it expires.
+    /// The time at which the creation key expires.
     pub expires: UnixMillis,
 }
 
@@ -371,7 +371,7 @@ pub struct Due {
     pub session: SessionId,
 }
 
-/// The key of a cursor: the progress of a client, a webhook or the like.
+/// The key of a cursor: the stored progress of, for example, a client or a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CursorKey {
     /// The session that the cursor is deleted with, if it belongs to one.

@@ -27,8 +27,8 @@ pub(super) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Returns the scope and the request id at which the requests after a key begin. No text sorts between a text and the
-/// same text followed by a NUL, and none sorts before two empty texts.
+/// Returns the first possible scope and request id after a key: the key's own, with a NUL appended to the request id,
+/// because no text sorts between the two. Without a key, both texts are empty, which sorts before all others.
 pub(super) fn first_request(after: Option<&RequestKey>) -> (&str, String) {
     match after {
         Some(key) => (&key.scope, format!("{}\0", key.request_id)),

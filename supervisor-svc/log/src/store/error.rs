@@ -10,7 +10,7 @@ use thiserror::Error;
 /// [`Refusal::Closed`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The disk is full, or only the reserve is left and the write would start something.
+    /// The disk is full, or only the reserve is left and the write would start a session or a thread.
     #[error("the disk is full")]
     DiskFull,
     /// The file or its file system can't be written.
@@ -36,7 +36,7 @@ pub enum Refusal {
     Engine(String),
 }
 
-/// The error of an invalid write. A retry fails again.
+/// The error of an invalid write. A retry of the same write fails again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Invalid {
     /// An item is larger than its maximum size.
@@ -182,7 +182,7 @@ pub enum ReadError {
     Compacted {
         /// The session.
         session: SessionId,
-        /// The last compacted record. Reads after it succeed.
+        /// The last compacted record. Reads after this or a later record succeed.
         oldest: Sequence,
         /// The newest record.
         head: Sequence,
@@ -351,7 +351,7 @@ pub enum OpenError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// The error for keys in a database that cannot be rotated.
+/// The error of a failed rotation of the keys in a database.
 #[derive(Debug, Error)]
 pub enum RotateError {
     /// The database has no keys.
@@ -363,7 +363,7 @@ pub enum RotateError {
     /// A supervisor uses the keys.
     #[error("the supervisor \"{name}\" uses the database; stop all supervisors of it first")]
     InUse {
-        /// Its name.
+        /// The name of the supervisor.
         name: String,
     },
     /// Another process changed the keys.

@@ -21,8 +21,8 @@ pub const MAX_CURSOR_BYTES: usize = 4 * 1024;
 /// Maximum size of a snapshot, in bytes.
 pub const MAX_SNAPSHOT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Maximum number of items of one kind (records, contents, threads, requests) in a batch. An append is split long
-/// before that, but never within a command. One command may affect every thread of the largest session and all of its
+/// Maximum number of items of one kind (records, contents, threads, requests) in a batch. Appends are split long before
+/// this limit, but never within a command. One command may affect every thread of the largest session and all of its
 /// pending approvals.
 pub const MAX_BATCH_ITEMS: usize = 64 * 1024;
 
@@ -95,12 +95,12 @@ pub(super) const READER_CACHE_KIB: i64 = 256;
 pub(super) const CHECKPOINT_FRAMES: i64 = 1_000;
 
 /// Number of frames at which the log should restart if the writer would wait for only a few frames. At twice this
-/// number, about 12 MiB, the log must restart. On a full disk, the reserve has enough space for these frames in the
-/// database and for closing threads.
+/// number, about 12 MiB, the log must restart. On a full disk, the reserve has enough space to move these frames into
+/// the database and to close threads.
 pub(super) const LONG_LOG_FRAMES: i64 = 1_500;
 
-/// Maximum number of frames for which the writer waits until they are moved, and flushed together with frames moved
-/// earlier.
+/// Maximum number of unmoved frames with which the log restarts before it reaches its maximum length. The writer waits
+/// until these frames are moved and all moved frames are flushed.
 pub(super) const FEW_FRAMES: i64 = 100;
 
 /// Maximum time that a connection waits for the lock of another program, such as an operator's shell or a backup.

@@ -10,7 +10,7 @@ pub struct NewMember {
     pub name: String,
     /// The URL at which the other members reach it.
     pub address: String,
-    /// The release of its program.
+    /// The release of the program that it runs.
     pub release: String,
 }
 

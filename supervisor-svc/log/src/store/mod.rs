@@ -85,14 +85,14 @@ pub trait EventStore: Send + Sync + 'static {
     /// of [`append`](Self::append).
     fn create(&self, key: Option<CreationKey>, batch: Batch) -> WriteFuture<'_, Created>;
 
-    /// Appends a batch. The epoch is checked before the head, both in the transaction that writes.
+    /// Appends a batch. The epoch is checked before the head. Both checks happen in the transaction that writes.
     ///
     /// # Errors
     /// See [`WriteError`]. The batch had no effect, except that its outcome is unknown after [`WriteError::Unknown`].
     fn append(&self, batch: Batch) -> WriteFuture<'_, ()>;
 
-    /// Takes ownership of a session: increments its epoch and returns it, so that the previous owner is fenced. A
-    /// session that another member owns is not claimed.
+    /// Takes ownership of a session: increments its epoch, so that the previous owner is fenced, and returns the new
+    /// epoch. A session that another member owns is not claimed.
     ///
     /// # Errors
     /// [`WriteError::NotFound`] if there is no such session. [`Refusal::NotMember`] if this process is not an active
@@ -159,8 +159,8 @@ pub trait EventStore: Send + Sync + 'static {
         Box::pin(ready(Ok(Some(Vec::new()))))
     }
 
-    /// Removes a member, if it has not beaten since it was read with this number of beats. Its sessions can then be
-    /// claimed. Returns whether it was removed.
+    /// Removes a member if the number of its beats is still `beats`, which means that it has not beaten in the
+    /// meantime. Its sessions can then be claimed. Returns whether it was removed.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -199,9 +199,8 @@ pub trait EventStore: Send + Sync + 'static {
     fn put_cursor(&self, key: CursorKey, value: Option<Bytes>) -> WriteFuture<'_, ()>;
 
     /// Deletes a session with all of its data: records, contents, transcripts, requests, snapshot, cursors and its
-    /// creation key.
-    /// `threads` should list all threads that its records started; threads of this session are deleted too.
-    /// Returns whether the session existed.
+    /// creation key. The threads in `threads` are deleted too, except threads of other sessions. The list should
+    /// contain all threads that the session's records spawned. Returns whether the session existed.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -214,10 +213,10 @@ pub trait EventStore: Send + Sync + 'static {
     /// See [`WriteError`].
     fn forget_requests(&self, now: UnixMillis) -> WriteFuture<'_, u64>;
 
-    /// Appends entries to a thread's transcript and numbers them. Texts are omitted while the transcripts of the
-    /// session are larger than `session_bytes`.
+    /// Appends entries to a thread's transcript and numbers them. Texts are omitted if the transcripts of the session
+    /// would exceed `session_bytes`.
     ///
-    /// Completes when the write is queued. A later append becomes durable with it or after it. See
+    /// Completes when the write is queued. A later append becomes durable together with this write or after it. See
     /// [`PendingEntries::durable`].
     fn append_transcript(
         &self,
@@ -229,10 +228,11 @@ pub trait EventStore: Send + Sync + 'static {
     /// Returns entries of a thread's transcript, in order.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if one does not match its checksum.
+    /// [`ReadError::CorruptSide`] if an entry does not match its checksum.
     fn transcript(&self, query: TranscriptQuery) -> ReadFuture<'_, Vec<StoredEntry>>;
 
-    /// Returns the number of the entry before the last `count` entries that the query selects; 0 if there are no more.
+    /// Returns the number of the entry before the last `count` entries that the query selects; 0 if the query selects
+    /// at most `count` entries.
     ///
     /// # Errors
     /// [`ReadError::Engine`].
@@ -241,7 +241,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// Returns a text that is too long for a listing, with the threads that have it, at most [`limits::MAX_PAGE`].
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if it does not match its digest.
+    /// [`ReadError::CorruptSide`] if the text does not match its digest.
     fn transcript_text(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<LongText>>;
 
     /// Closes the store. Completes when all accepted writes are durable. Later writes get [`Refusal::Closed`]. A second
@@ -279,25 +279,25 @@ pub trait EventStore: Send + Sync + 'static {
     /// Returns a content of a session.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
+    /// [`ReadError::CorruptSide`] if the content doesn't match its checksum.
     fn content(&self, session: SessionId, digest: Digest) -> ReadFuture<'_, Option<Bytes>>;
 
     /// Returns a session's snapshot.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if it doesn't match its checksum; the log can be replayed without it.
+    /// [`ReadError::CorruptSide`] if the snapshot doesn't match its checksum. The log can be replayed without it.
     fn snapshot(&self, session: SessionId) -> ReadFuture<'_, Option<Snapshot>>;
 
     /// Returns a stored request, even if it has expired but is not deleted yet.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if it doesn't match its checksum.
+    /// [`ReadError::CorruptSide`] if the request doesn't match its checksum.
     fn request(&self, session: SessionId, key: RequestKey) -> ReadFuture<'_, Option<RequestRecord>>;
 
     /// Returns a session's stored requests in the order of their keys, after `after`.
     ///
     /// # Errors
-    /// [`ReadError::CorruptSide`] if one doesn't match its checksum.
+    /// [`ReadError::CorruptSide`] if a request doesn't match its checksum.
     fn requests(
         &self,
         session: SessionId,
@@ -329,8 +329,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// [`ReadError::Engine`].
     fn summaries(&self, before: Option<SessionId>, limit: usize) -> ReadFuture<'_, Vec<SessionEntry>>;
 
-    /// Returns the sessions that must be active at `time`: those due at or before it, in the order of [`Due`], after
-    /// `after`. Sessions of other members are omitted.
+    /// Returns the sessions that must be active at `time`: those due at or before `time`, in the order of [`Due`],
+    /// after `after`. Sessions of other members are omitted.
     ///
     /// # Errors
     /// [`ReadError::Engine`].

@@ -98,7 +98,7 @@ pub struct TranscriptQuery {
 /// Checks the bounds of an append and returns its size in bytes.
 ///
 /// # Errors
-/// The first limit that it exceeds.
+/// The first limit that the append exceeds.
 pub(super) fn check_entries(entries: &[NewEntry]) -> Result<usize, Invalid> {
     if entries.len() > MAX_TRANSCRIPT_BATCH {
         return Err(Invalid::TooMany {

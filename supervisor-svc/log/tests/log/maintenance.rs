@@ -367,7 +367,8 @@ async fn verify_accepts_omitted_contents() {
     let full = || encoded_when_full(2, prompted("a prompt"));
     for (records, contents, is_sound, left_out) in [
         (vec![first(), full()], vec![], true, 1),
-        // The content may be stored anyway, because the session had it before or stored it when it had space again.
+        // The content may be stored anyway, because the session already had the content, or stored the content later
+        // when it had space again.
         (vec![first(), full()], vec![content("a prompt")], true, 0),
         (
             vec![first(), full(), encoded(3, prompted("a prompt"))],

@@ -36,19 +36,19 @@ const POOLER_PORT: u16 = 6432;
 pub struct Server {
     programs: PathBuf,
     directory: PathBuf,
-    /// Stops the server when the pipe to it is closed.
+    /// Stops the server when the pipe to this process is closed.
     guard: Child,
     databases: AtomicU32,
 }
 
 /// A pgbouncer in front of the shared server. It can use a different server connection for each transaction.
 struct Pooler {
-    /// Stops the program when the pipe to it is closed.
+    /// Stops the program when the pipe to this process is closed.
     _guard: Child,
 }
 
-/// A database of a server. Its connections end with it. It stays until the end of the server, because each DROP
-/// DATABASE waits for a checkpoint.
+/// A database of a server. Dropping this value ends the connections to the database. The database itself stays until
+/// the server ends, because each DROP DATABASE waits for a checkpoint.
 pub struct Database {
     server: &'static Server,
     /// Its name.
@@ -121,7 +121,7 @@ impl Server {
         while self.run(ROLE, state).trim() != "sync" {}
     }
 
-    /// Sets the name of the synchronous standby. Without a name, commits wait for none.
+    /// Sets the name of the synchronous standby. Without a name, commits wait for no standby.
     pub fn set_synchronous_standby(&self, name: &str) {
         self.run(ROLE, &format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
         self.run(ROLE, "SELECT pg_reload_conf()");
@@ -217,7 +217,8 @@ impl Server {
     }
 }
 
-/// A link to the directory of the current primary. It replaces an address that moves in a failover.
+/// A link to the directory of the current primary. In these tests, the link replaces an address that moves in a
+/// failover.
 pub struct Address(PathBuf);
 
 impl Address {

@@ -28,7 +28,8 @@ use crate::store::error::PostgresError;
 /// A parameter of a statement.
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// A connection. Statements whose futures are polled together are sent together. Dropping it closes the connection.
+/// A connection. Statements whose futures are polled together are sent together. Dropping this value closes the
+/// connection.
 ///
 /// Each statement is sent with its text, so that a connection pooler between the supervisor and the database may use a
 /// different connection for each transaction.
@@ -157,7 +158,8 @@ where
     let mut driver = pin!(&mut driver);
     while let Some(Ok(message)) = poll_fn(|context| driver.as_mut().get_mut().poll_message(context)).await {
         if let AsyncMessage::Notice(notice) = message {
-            // While a commit waits for its standby, its cancellation makes the server report success with this warning.
+            // While a commit waits for its standby, a cancellation of the commit makes the server report success with
+            // this warning.
             if *notice.code() == SqlState::WARNING || *notice.code() == SqlState::ADMIN_SHUTDOWN {
                 has_unconfirmed_commit.store(true, Ordering::Release);
             }

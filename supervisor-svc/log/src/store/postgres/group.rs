@@ -25,7 +25,7 @@ use crate::store::member::MemberId;
 enum Key<'a> {
     Session(SessionId),
     Creation(&'a str, &'a str),
-    /// Data of no session.
+    /// Data that belongs to no session.
     Shared,
 }
 

@@ -37,7 +37,7 @@ const TABLES: [&str; 12] = [
 /// Copies all rows in one transaction, and reports the number of copied rows. The copy gets a new log id.
 ///
 /// # Errors
-/// See [`ImportError`]. The database is then as empty as before.
+/// See [`ImportError`]. After an error, the database is as empty as before.
 pub(crate) async fn import(
     file: &File,
     options: &PostgresOptions,

@@ -10,7 +10,7 @@ use crate::store::{
     transcript::NewEntry,
 };
 
-/// A write, with its outcome after its work.
+/// A write, and its outcome once the work is done.
 pub(super) struct Task<W, T> {
     pub(super) work: W,
     pub(super) outcome: Option<Result<T, WriteError>>,
@@ -35,7 +35,7 @@ pub(super) struct BatchWrite {
 
 /// Whether a batch creates or continues its session.
 pub(super) enum BatchKind {
-    /// The batch creates the session, unless the key is stored.
+    /// The batch creates the session, unless the key is already stored.
     Create(Option<CreationKey>),
     /// The batch is appended to the session.
     Append,

@@ -47,7 +47,7 @@ pub(super) async fn rotate_keys(options: &PostgresOptions, keep: RetiredKeys) ->
 }
 
 /// Returns the name of a running member: a member whose beats increase. A killed member stays in the table until
-/// another one starts.
+/// another member starts.
 async fn running_member(connection: &Connection) -> Result<Option<String>, PostgresError> {
     let before: HashMap<_, _> = members(connection)
         .await?

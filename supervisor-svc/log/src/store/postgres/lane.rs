@@ -301,8 +301,8 @@ impl Lane {
         }
     }
 
-    /// Returns the number of the lane's last commit once no transaction of the lane is open. It is a commit of its own:
-    /// with it, all earlier commits have reached the synchronous standbys.
+    /// Returns the number of the lane's last commit once no transaction of the lane is open. The call makes a commit
+    /// itself. When that commit has reached the synchronous standbys, all earlier commits have too.
     async fn last_commit(&mut self) -> Result<Option<u64>, PostgresError> {
         let connection = Connection::open(&self.options).await?;
         connection.run(BEGIN).await?;

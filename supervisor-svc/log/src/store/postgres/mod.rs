@@ -106,7 +106,7 @@ impl PostgresStore {
         keys::rotate_keys(options, keep).await
     }
 
-    /// Runs a query as [`Readers::run`].
+    /// Runs a query. See [`Readers::run`].
     fn query<'a, T: Send + 'a>(
         &'a self,
         query: impl for<'c> Fn(&'c Connection) -> BoxFuture<'c, Result<T, QueryError>> + Send + Sync + 'a,

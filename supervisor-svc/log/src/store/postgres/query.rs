@@ -102,7 +102,7 @@ pub(super) fn optional_digest_at(row: &Row, column: usize) -> Result<Option<Dige
     Ok(digest.map(|Hash(bytes)| Digest::from_bytes(bytes)))
 }
 
-/// Reads a checksum. Its column has the same bits as a signed number.
+/// Reads a checksum. The column stores the same bits as a signed number.
 pub(super) fn crc_at(row: &Row, column: usize) -> Result<u32, SqlError> {
     row.try_get(column).map(i32::cast_unsigned)
 }
@@ -414,7 +414,7 @@ pub(super) async fn join(connection: &Connection, member: MemberId, new: NewMemb
     Ok(())
 }
 
-/// Counts a beat of a member and returns all members; `None` if it was removed.
+/// Counts a beat of a member and returns all members; `None` if the member was removed.
 pub(super) async fn beat(
     connection: &Connection,
     member: MemberId,
@@ -433,13 +433,13 @@ pub(super) async fn members(connection: &Connection) -> Result<Vec<Member>, SqlE
     rows.iter().map(member_at).collect()
 }
 
-/// Removes a member that has not beaten since it had this number of beats.
+/// Removes a member that has not beaten since it had the given number of beats.
 pub(super) async fn remove_member(connection: &Connection, member: MemberId, beats: u64) -> Result<bool, QueryError> {
     let parameters: [Parameter<'_>; 2] = [&member.as_uuid(), &integer(beats)];
     Ok(connection.execute(Statement::RemoveMember, &parameters).await? > 0)
 }
 
-/// Stores a value unless one is stored, and returns the stored one.
+/// Stores a value unless one is stored, and returns the stored value.
 pub(super) async fn agree(connection: &Connection, key: &str, proposal: String) -> Result<String, QueryError> {
     connection.execute(Statement::PutMeta, &[&key, &proposal]).await?;
     let row = connection.query_first(Statement::Meta, &[&key]).await?;

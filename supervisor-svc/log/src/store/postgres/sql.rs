@@ -1,8 +1,9 @@
 //! Every SQL statement of the engine.
 //!
-//! The statements use only features that PostgreSQL-compatible distributed databases support too: no LISTEN or NOTIFY,
-//! advisory locks, sequences, savepoints, triggers or SKIP LOCKED, and not the clock of the database. A test checks
-//! this. Binary columns hold texts, so that neither the collation nor the encoding of the database matters.
+//! The statements use only features that PostgreSQL-compatible distributed databases support too. They use no LISTEN or
+//! NOTIFY, advisory locks, sequences, savepoints, triggers or SKIP LOCKED, and do not read the clock of the database. A
+//! test checks this. Texts are stored in binary columns, so that neither the collation nor the encoding of the database
+//! matters.
 
 use tokio_postgres::types::Type;
 
@@ -10,8 +11,9 @@ use tokio_postgres::types::Type;
 pub(super) const SCHEMA_VERSION: i64 = 2;
 
 /// Begins a commit group. A commit is flushed to the disk and to the synchronous standbys, and its wait for them has no
-/// time limit. A transaction whose client is gone or frozen is ended by a timeout, because its locks block the query
-/// for its outcome and the members that take over its sessions after 4 seconds.
+/// time limit. A timeout ends the transaction of a client that is gone or frozen. Otherwise the locks of the
+/// transaction would block the query for its outcome, and the members that take over the client's sessions after 4
+/// seconds.
 pub(super) const BEGIN: &str = "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = 0; \
      SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
@@ -24,9 +26,9 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// Creates the tables. Each step is one statement that can be repeated.
 ///
 /// `sessions` is the only table with many updates, so its pages have space for new versions of a row. `lanes` has a row
-/// for each writing connection of a process, with the number of its last commit. `members` has a row for each process;
-/// a session whose `owner` has no row there has no owner. `threads` has no index by session, which every spawn would
-/// write: callers that delete a session list its threads.
+/// for each writing connection of a process, with the number of the connection's last commit. `members` has a row for
+/// each process; a session whose `owner` has no row there has no owner. `threads` has no index by session, because
+/// every spawn would write to the index. Instead, callers that delete a session list its threads.
 pub(super) const SCHEMA: [&str; 22] = [
     "CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL)",
     "CREATE TABLE IF NOT EXISTS lanes (lane uuid PRIMARY KEY, committed int8 NOT NULL)",

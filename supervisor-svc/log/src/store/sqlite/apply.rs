@@ -61,7 +61,7 @@ pub(super) fn create(connection: &Connection, key: Option<&CreationKey>, batch: 
     Ok(Created::New)
 }
 
-/// Appends a batch if its writer owns the session and has seen its head.
+/// Appends a batch if its epoch is the session's current epoch and its expected head is the session's head.
 pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failure> {
     let session = batch.session;
     let moved = connection
@@ -73,7 +73,8 @@ pub(super) fn append(connection: &Connection, batch: &Batch) -> Result<(), Failu
             integer(batch.epoch.get())
         ])?;
     if moved > 0 {
-        // A separate statement, because it seldom changes a row: an update rewrites the index even if the value stays.
+        // The time is updated by a separate statement, because it seldom changes. An update rewrites the index even if
+        // the value stays the same.
         connection
             .prepare_cached("UPDATE sessions SET due = ?2 WHERE session = ?1 AND due IS NOT ?2")?
             .execute(params![blob(session.as_uuid()), batch.due.map(millis)])?;

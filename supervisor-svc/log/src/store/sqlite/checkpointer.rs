@@ -37,8 +37,7 @@ pub(super) enum Duty {
     None,
     /// Move frames while the writer continues.
     Move,
-    /// Move the remaining frames while the writer is paused, so that the log restarts. It never restarts while it
-    /// grows.
+    /// Move the remaining frames while the writer is paused, so that the log restarts. A log that grows never restarts.
     Finish,
 }
 
@@ -123,7 +122,8 @@ impl Checkpointer {
         }
     }
 
-    /// Returns the fatal error of a checkpoint, if any. After it, no checkpoint is made and the writer must stop.
+    /// Returns the fatal error of a checkpoint, if any. After such an error, no checkpoint is made and the writer must
+    /// stop.
     pub(super) fn failure(&self) -> Option<WriteError> {
         let ended = || self.thread.is_finished().then(broken);
         self.failed.get().cloned().or_else(ended)

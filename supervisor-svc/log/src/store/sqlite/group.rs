@@ -1,4 +1,4 @@
-//! Commit groups: several writes in one transaction. A write that is rejected is undone without the others.
+//! Commit groups: several writes in one transaction. A rejected write is undone, and the other writes are kept.
 
 use crate::store::{
     error::{Refusal, WriteError},
@@ -42,8 +42,8 @@ pub(super) trait Job: Send {
     /// Returns the size of the write in bytes.
     fn weight(&self) -> usize;
 
-    /// Does the work inside the group's transaction and stores the outcome for [`answer`](Self::answer). If the
-    /// group's changes are rolled back, the work runs again and has a new outcome.
+    /// Does the work inside the group's transaction and stores the outcome for [`answer`](Self::answer). If the group's
+    /// changes are rolled back, the work runs again and replaces the outcome.
     ///
     /// # Errors
     /// Errors of the database engine. The caller decides whether an error affects the whole group.

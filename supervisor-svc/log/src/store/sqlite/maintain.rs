@@ -209,7 +209,7 @@ fn interrupt_on(connection: &mut Connection, cancel: &CancellationToken) -> Resu
     connection.progress_handler(CANCEL_CHECK_INTERVAL, Some(move || cancel.is_cancelled()))
 }
 
-/// A consistent snapshot of a session's stored log and related data. It lasts as long as this value.
+/// A consistent view of a session's stored log and related data. The view lasts as long as this value.
 pub struct SessionLog<'a> {
     transaction: Transaction<'a>,
     session: SessionId,
@@ -352,10 +352,11 @@ fn log_of(database: &Path) -> PathBuf {
     log.into()
 }
 
-/// Returns when a database or its write-ahead log was last written. `None` if the file system does not know it.
+/// Returns when a database or its write-ahead log was last written. `None` if the file system does not record that
+/// time.
 #[must_use]
 pub fn changed_at(database: &Path) -> Option<SystemTime> {
-    // A reader creates an empty write-ahead log.
+    // An empty write-ahead log is ignored, because a reader can have created it.
     let log = fs::metadata(log_of(database)).ok().filter(|found| found.len() > 0);
     let written = fs::metadata(database).ok()?.modified().ok()?;
     match log {

@@ -41,7 +41,7 @@ pub struct MemoryStore {
     state: Arc<Mutex<State>>,
 }
 
-/// The log, and the data of a shared log that the database of one process does not contain.
+/// The database of the log, and the data that only a shared log has.
 #[derive(Debug)]
 struct State {
     connection: Connection,
@@ -112,7 +112,7 @@ impl MemoryStore {
         self.another_as(MemberId::from_uuid(Uuid::new_v4()))
     }
 
-    /// Like [`another`](Self::another), with the id of the other process.
+    /// Does the same as [`another`](Self::another), with a given id of the other process.
     #[must_use]
     pub fn another_as(&self, member: MemberId) -> Self {
         self.state().is_shared = true;
@@ -124,8 +124,8 @@ impl MemoryStore {
         }
     }
 
-    /// Ignores the owner and the epoch of a session in claims and appends from now on. With it, a test can show that it
-    /// detects violations of the fence.
+    /// Ignores the owner and the epoch of a session in claims and appends from now on. A test that calls this function
+    /// can show that it detects violations of the fence.
     pub fn remove_fence(&self) {
         self.state().is_unfenced = true;
     }

@@ -69,8 +69,8 @@ impl SqliteStore {
         Self::open_used(path, None).await
     }
 
-    /// Does the same as [`open`](Self::open), but does not create the log if `evidence` is given: the name of a file
-    /// that exists only if the log was opened before.
+    /// Does the same as [`open`](Self::open), but does not create the log if `evidence` is given. `evidence` is the
+    /// name of a file that exists only if the log was opened before.
     ///
     /// # Errors
     /// See [`OpenError`]; [`OpenError::Lost`] if the log is missing or empty.
@@ -90,7 +90,7 @@ impl SqliteStore {
         .await?
     }
 
-    /// Runs a query as [`Readers::run`].
+    /// Runs a query. See [`Readers::run`].
     fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, ReadError> + Send + 'static,
@@ -98,7 +98,7 @@ impl SqliteStore {
         Box::pin(self.readers.run(query))
     }
 
-    /// Performs a write as [`Writer::submit`].
+    /// Performs a write. See [`Writer::submit`].
     fn write<T: Send + 'static>(
         &self,
         weight: Result<usize, Invalid>,

@@ -77,7 +77,7 @@ impl Readers {
     }
 }
 
-/// Opens a connection and loads the schema, so that the first query does not wait for it.
+/// Opens a connection and loads the schema, so that the first query does not wait for the schema.
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = schema::open_reader(path)?;
     query::head(&connection, SessionId::from_uuid(Uuid::nil()))?;

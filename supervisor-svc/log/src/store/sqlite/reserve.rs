@@ -30,7 +30,7 @@ const BLOCKS: u64 = 64;
 const BYTES: u64 = BLOCKS * BLOCK as u64;
 
 /// Free space required to create the reserve again, in bytes. It is twice the size of the reserve, so that the reserve
-/// is not spent at once.
+/// is not spent again immediately.
 const ROOM: u64 = 2 * BYTES;
 
 /// The reserve file of a database. Only the writer's thread changes it.
@@ -40,13 +40,13 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Finds or creates the reserve of a database. If there is no space for it, it counts as spent.
+    /// Finds or creates the reserve of a database. If there is no space for it, the reserve counts as spent.
     pub(super) fn of_database(database: &Path) -> Self {
         let path = database.with_file_name(FILE);
         let is_kept = fs::metadata(&path).is_ok_and(|found| found.len() == BYTES);
         if !is_kept {
-            // The file is incomplete or from another release. It is useless and takes space. Usually the file does not
-            // exist.
+            // Usually the file does not exist. If it exists, it is incomplete or from another release, and it is
+            // useless and takes space.
             let _ = fs::remove_file(&path);
         }
         let reserve = Self {
@@ -96,8 +96,8 @@ impl Reserve {
         }
     }
 
-    /// Creates the reserve again if it is spent and the disk has enough space. The check costs one system call, and
-    /// none while the reserve exists.
+    /// Creates the reserve again if it is spent and the disk has enough space. The check costs one system call, and no
+    /// system call while the reserve exists.
     pub(super) fn restore(&self) {
         if !self.is_spent() || !self.has_room() {
             return;
@@ -119,7 +119,7 @@ impl Reserve {
         let Some(directory) = self.path.parent() else {
             return false;
         };
-        // The directory of a bare file name.
+        // The parent of a bare file name is empty, and means the current directory.
         let directory = if directory.as_os_str().is_empty() {
             Path::new(".")
         } else {

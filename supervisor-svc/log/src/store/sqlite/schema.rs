@@ -19,8 +19,8 @@ const VERSION: i64 = 5;
 /// The tables of an empty log.
 ///
 /// `records` and `entries` have a rowid, so their rows are in write order and concurrent appends of many sessions fill
-/// few pages. `transcripts` has a row for each thread with entries.
-/// `threads` has no index by session, which every spawn would write: callers that delete a session list its threads.
+/// few pages. `transcripts` has a row for each thread with entries. `threads` has no index by session, because every
+/// spawn would write to the index. Instead, callers that delete a session list its threads.
 const TABLES: &str = "
     CREATE TABLE meta (
         key TEXT NOT NULL PRIMARY KEY,
@@ -269,7 +269,8 @@ pub(super) fn open_alone(path: &Path) -> Result<Connection, OpenError> {
 }
 
 /// Finishes a copy of the file: checks it and removes its log id. The first process that opens the copy assigns a new
-/// id. Neither the original log nor another log restored from the same copy can be mistaken for it.
+/// id. The opened copy can therefore not be mistaken for the original log or for another log restored from the same
+/// copy.
 ///
 /// # Errors
 /// See [`OpenError`].

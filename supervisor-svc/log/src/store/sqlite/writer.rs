@@ -143,7 +143,7 @@ impl Worker {
         let ending = group::commit(&self.connection, jobs);
         self.commits.record(begun.elapsed().as_secs_f64(), &[]);
         if ending == Ending::Refused(Refusal::DiskFull) {
-            // Released before the replies, so that a caller that retries has the space.
+            // The reserve is released before the replies, so that a caller that retries has the space.
             self.reserve.release();
         }
         for job in jobs.drain(..) {
