@@ -1,5 +1,5 @@
 //! Pending effects of a thread's state. A pending effect is a function of the state, and the event that records its
-//! completion clears it. After a restart, the same function returns the effects that are still pending.
+//! completion clears the effect. After a restart, the same function returns the effects that are still pending.
 
 use crate::{
     ids::{Generation, InputNumber, RunnerId, ThreadId, Turn},

@@ -151,7 +151,7 @@ numbers! {
     ReportSequence(u64),
 }
 
-/// The name of a runner, stable across restarts. Cheap to clone, because its threads share it.
+/// The name of a runner, stable across restarts. Cheap to clone, because the runner's threads share the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunnerId(Arc<str>);
 

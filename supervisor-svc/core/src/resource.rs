@@ -101,7 +101,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// The reason why a budget cannot be carved: the limit of the ancestor and the amount that is left of it.
+/// The reason why a budget cannot be carved: the limit of the ancestor and the amount that is left of that limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The ancestor that limits the resource.

@@ -51,7 +51,8 @@ pub(super) fn record_usage(
         .collect()
 }
 
-/// Records the time of running turns below threads whose wall time budget is exhausted. [`enforce`] then stops them.
+/// Records the time of running turns below threads whose wall time budget is exhausted. [`enforce`] then stops these
+/// turns.
 pub(super) fn pass(session: &Session, now: UnixMillis) -> Vec<Event> {
     budget::overdue(session, now)
         .into_iter()

@@ -50,7 +50,7 @@ pub(super) fn evict_for_child(session: &Session, parent: ThreadId, now: UnixMill
 }
 
 /// Returns whether a thread can be evicted: it is settled, has no open children, nothing will wake it, and its parent
-/// has received its outcome. The root can never be evicted.
+/// has acknowledged the outcome. The root can never be evicted.
 fn is_dispensable(session: &Session, thread: &Thread) -> bool {
     let Some(parent) = thread.spawned.parent.and_then(|parent| session.thread(parent)) else {
         return false;

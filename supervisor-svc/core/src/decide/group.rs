@@ -119,8 +119,9 @@ pub(super) fn create(session: &Session, new: &NewGroup, now: UnixMillis) -> Resu
     Ok(events.map(|event| Event::Thread(new.parent, event)).collect())
 }
 
-/// Returns the number of items that is compared with the approval threshold. It includes the other open groups.
-/// Otherwise a thread could avoid the approval by splitting a large group into small ones.
+/// Returns the number of items that is compared with the approval threshold. If a thread creates the group, the number
+/// includes the items of the other open groups that threads created. Otherwise a thread could avoid the approval by
+/// splitting a large group into small ones.
 fn counted_items(session: &Session, new: &NewGroup) -> u32 {
     let own = new.spec.item_count;
     if new.caller.thread().is_none() {

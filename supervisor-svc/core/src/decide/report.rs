@@ -152,7 +152,8 @@ fn turn_started(session: &Session, thread: &Thread, turn: Turn, report: ReportSe
     )]
 }
 
-/// Returns whether the restart policy restarts a turn on another runner after its stopped runner interrupted it.
+/// Returns whether the restart policy restarts a turn on another runner after the old runner was stopped and
+/// interrupted the turn.
 fn restarts_when_stopped(session: &Session, thread: &Thread, turn: Turn) -> bool {
     let is_running = matches!(&thread.turn, LatestTurn::Running { turn: running, .. } if *running == turn);
     is_running
@@ -256,7 +257,7 @@ pub(super) fn lose_runner(
         }
         // A turn that never started can be dispatched again at no cost. The placement names the old runner but has a
         // new generation, which fences off that runner. No runner has the new generation yet, so the next runner takes
-        // it without another increment.
+        // this generation without another increment.
         RestartPolicy::Never | RestartPolicy::OnLost => vec![Event::Thread(
             id,
             ThreadEvent::Placed {

@@ -87,7 +87,7 @@ pub fn admit_any<'s>(session: &'s Session, wanted: &Wanted<'_>) -> Result<&'s Ar
     start::may_start_in(session, parent)?;
     if parent.status.kind() == StatusKind::AwaitingApproval {
         // A thread whose spawn is not approved yet has no children, not even those spawned by an operator: a denial
-        // closes it immediately.
+        // closes the thread immediately.
         return Err(Rejection::IllegalTransition {
             thread: parent.id,
             status: StatusKind::AwaitingApproval,

@@ -144,7 +144,7 @@ pub fn open_limit_reached(session: &Session) -> Rejection {
     }
 }
 
-/// Returns whether a thread has used all its restarts. The next loss of its runner closes it.
+/// Returns whether a thread has used all its restarts. The next loss of its runner closes the thread.
 #[must_use]
 pub fn restarts_are_spent(thread: &Thread, now: UnixMillis) -> bool {
     let recent = thread.restarts.iter().filter(|at| now.since(**at) < RESTART_WINDOW);

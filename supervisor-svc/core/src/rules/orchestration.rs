@@ -1,5 +1,5 @@
 //! Automatic orchestration. An orchestrator whose turn completed with nothing pending receives another turn, until it
-//! reports that it is done. Whether a turn is due is a function of the state, so a restart does not change it.
+//! reports that it is done. Whether a turn is due is a function of the state, so a restart does not change the result.
 
 use crate::{
     content::truncate,

@@ -1,5 +1,5 @@
 //! Session settings and changes to them. These messages never contain webhook secrets or the content of an uploaded
-//! workspace. A record stores them in its private part, the secrets in the order of the webhooks.
+//! workspace. A record stores both in its private part. The secrets have the order of the webhooks.
 
 use std::{collections::BTreeMap, time::Duration};
 

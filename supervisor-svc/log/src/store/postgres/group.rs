@@ -1,8 +1,8 @@
 //! Commit groups: writes of many sessions that share one transaction.
 //!
 //! Savepoints are not available everywhere, so a group is first written as a whole. A write that is rejected before it
-//! has changed anything does not affect the others. In the other cases, which are rare, the group is rolled back and
-//! each write gets a separate transaction.
+//! has changed anything does not affect the other writes. If a write is rejected later, which is rare, the group is
+//! rolled back and each write gets a separate transaction.
 
 use std::collections::HashMap;
 

@@ -77,7 +77,7 @@ pub(super) fn checkpoint(connection: &Connection, sql: &str) -> Result<LogLength
     })
 }
 
-/// The sender that reports the end of a checkpoint. `None` if the writer does not wait for it.
+/// The sender that reports the end of a checkpoint. `None` if the writer does not wait for that end.
 type Waiter = Option<SyncSender<()>>;
 
 /// The handle of the checkpoint thread, which ends when the handle is dropped.

@@ -12,8 +12,8 @@ use crate::store::{
 };
 
 /// The version of the schema, stored in the file as `user_version`. Each change of the tables increments it. With
-/// scheduled backups, a supervisor of another release or version backs the file up before it opens it, and therefore
-/// before any migration.
+/// scheduled backups, a supervisor of another release or version backs the file up before it opens the file, and
+/// therefore before any migration.
 const VERSION: i64 = 5;
 
 /// The tables of an empty log.
