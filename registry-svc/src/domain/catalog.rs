@@ -63,7 +63,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Builds the catalogue of these levels. The first level that has a name takes precedence with its whole file.
+    /// Builds the catalogue of these levels. If several levels have a file of the same name, the first of these files
+    /// is used as a whole. Files are never merged.
     #[must_use]
     pub fn build(levels: &[Level]) -> Self {
         let mut agent_types = BTreeMap::new();
@@ -117,7 +118,7 @@ impl Catalog {
         &self.diagnostics
     }
 
-    /// Returns the revision, which identifies the content: it is equal if nothing changed.
+    /// Returns the revision, which identifies the content: catalogues with equal content have equal revisions.
     #[must_use]
     pub const fn revision(&self) -> &Digest {
         &self.revision

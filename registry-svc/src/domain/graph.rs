@@ -127,7 +127,7 @@ fn brackets(line: &str, mut open: usize) -> usize {
     open
 }
 
-/// The lines between the opener and the prompt, and the number of the first one.
+/// The lines between the opener and the prompt, and the number of the first of these lines.
 struct Preamble<'a> {
     lines: &'a [&'a str],
     first_line: usize,

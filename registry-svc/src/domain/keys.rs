@@ -19,11 +19,11 @@ pub struct KeySet {
     pub known: &'static [&'static str],
     /// The mapping's name in messages: `frontmatter`, `an entry of agent_names`.
     pub place: &'static str,
-    /// The keys of this dialect that restrict.
+    /// The keys of this dialect that restrict an agent.
     pub restrictions: Restrictions,
 }
 
-/// The keys of a dialect that restrict. A field is `None` if the dialect has no such key.
+/// The keys of a dialect that restrict an agent. A field is `None` if the dialect has no such key.
 #[derive(Clone, Copy, Debug)]
 pub struct Restrictions {
     /// The key that forces a read-only sandbox.
@@ -61,7 +61,7 @@ impl Restrictions {
     }
 }
 
-/// Keys that restrict, in the supported dialects or in other formats that authors may have in mind.
+/// Keys that restrict an agent, in the supported dialects or in other formats that authors may have in mind.
 const RESTRICTING: &[(&str, Restricts)] = &[
     ("read_only", Restricts::ReadOnly),
     ("allow_list", Restricts::Allow),
@@ -83,8 +83,8 @@ const RESTRICTING: &[(&str, Restricts)] = &[
 ///
 /// # Errors
 ///
-/// If a key restricts in another dialect, or its name resembles a key that restricts. A typo must not make a template
-/// less restricted.
+/// If a key restricts agents in another dialect, or resembles a key that restricts agents. A typo must not make a
+/// template less restricted.
 pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Vec<Finding>) -> Result<(), Located> {
     let all = shape.entries().iter().map(|(key, _)| key.as_str());
     for key in all.filter(|key| !keys.known.contains(key)) {
