@@ -226,7 +226,7 @@ pub(crate) mod tests {
         agent_files_under(&Rules::default(), files)
     }
 
-    /// Returns a catalogue as [`agent_files`] does, under these rules for a project's files.
+    /// Returns the same as [`agent_files`], with these rules for templates of projects.
     pub(crate) fn agent_files_under(rules: &Rules, files: &[(&str, &str)]) -> Catalog {
         let level = |&(path, text): &(&str, &str)| {
             let (family, below) = Family::of_path(path).unwrap();

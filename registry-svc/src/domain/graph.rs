@@ -84,7 +84,7 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
     Ok(template)
 }
 
-/// Returns the number of lines in a preamble. It ends at an empty line, but never within a list.
+/// Returns the number of lines in a preamble. A preamble ends at an empty line, but never within a list.
 fn length(lines: &[&str]) -> usize {
     let mut open = 0_usize;
     for (index, line) in lines.iter().enumerate() {

@@ -96,8 +96,8 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Ve
     Ok(())
 }
 
-/// Adds a warning that a key is ignored. Above the limit, adds a single warning about the number of keys. `line` finds
-/// the key's line and is costly because it scans the file.
+/// Adds a warning that a key is ignored. At the limit, adds a single warning that this key and all later unknown keys
+/// are ignored. `line` finds the key's line and is costly because it scans the file.
 pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findings: &mut Vec<Finding>) {
     match findings.len() {
         ..MAX_UNKNOWN => {
@@ -153,8 +153,8 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
 }
 
 /// Returns the maximum edit distance at which a key counts as a typo of a name. A transposition is one edit. For names
-/// as short as `tools`, distance 2 would match unrelated words such as `goals`; a key with the same prefix still counts
-/// as a typo.
+/// as short as `tools`, distance 2 would match unrelated words such as `goals`, so it is allowed only for a key with
+/// the same first letter.
 fn max_typo_distance(name: &str, squashed: &str) -> usize {
     let begins_alike = name.chars().next().is_some_and(|first| squashed.starts_with(first));
     if name.len() < 8 && !begins_alike { 1 } else { 2 }

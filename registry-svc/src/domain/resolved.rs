@@ -62,8 +62,8 @@ pub enum InstructionsMode {
     Replace,
     /// They are appended to the inherited instructions.
     Append,
-    /// There are no instructions of a template: a graph template has only prompt blocks, and without a template the
-    /// inherited instructions apply.
+    /// No instructions of a template apply. A graph template has only prompt blocks. Without a template, the inherited
+    /// instructions apply.
     Blocks,
 }
 

@@ -47,7 +47,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Returns the keys and values, if it is a mapping.
+    /// Returns the keys and values of a mapping. Empty for any other shape.
     #[must_use]
     pub fn entries(&self) -> &[(String, Self)] {
         match self {
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// Returns the items, if it is a sequence.
+    /// Returns the items of a sequence. Empty for any other shape.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
@@ -65,13 +65,13 @@ impl Shape {
         }
     }
 
-    /// Returns whether it is a mapping that has the key.
+    /// Returns whether the shape is a mapping with the key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.entries().iter().any(|(name, _)| name == key)
     }
 
-    /// Returns the value of a key, if it is a mapping that has it.
+    /// Returns the value of a key, if the shape is a mapping with the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
@@ -80,7 +80,7 @@ impl Shape {
             .map(|(_, value)| value)
     }
 
-    /// Returns whether it is a mapping that has a sequence under the key.
+    /// Returns whether the shape is a mapping with a sequence under the key.
     #[must_use]
     pub fn has_list(&self, key: &str) -> bool {
         matches!(self.get(key), Some(Self::List(_)))
