@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const DESCRIPTORS: &[u8] = tonic::include_file_descriptor_set!("a2a_descriptor");
 
-/// The descriptors of the protocol. `None` only after a defect of the build, with which every test fails.
+/// The descriptors of the protocol. `None` only if the build has a defect, with which every test fails.
 static POOL: LazyLock<Option<DescriptorPool>> = LazyLock::new(|| DescriptorPool::decode(DESCRIPTORS).ok());
 
 /// A message without a JSON form, or a value that is not the JSON form of the message.

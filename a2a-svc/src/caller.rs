@@ -21,7 +21,7 @@ pub(crate) struct Caller {
     creating: tokio::sync::Mutex<()>,
 }
 
-/// A token bucket that holds the requests of one minute.
+/// A token bucket that holds at most the requests of one minute.
 struct Bucket {
     left: f64,
     filled: Instant,
@@ -107,8 +107,8 @@ impl Callers {
         )
     }
 
-    /// Returns the caller of a request with this `authorization` header. Without one, the certificate of the connection
-    /// names the caller.
+    /// Returns the caller of a request with this `authorization` header. Without a header, the certificate of the
+    /// connection names the caller. Without a certificate, the caller is anonymous.
     ///
     /// # Errors
     ///

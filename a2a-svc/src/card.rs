@@ -40,7 +40,7 @@ pub(crate) struct Cards {
     /// Host and port, for gRPC.
     grpc_address: String,
     templates: Mutex<HashMap<String, (Instant, Option<Template>)>>,
-    /// The tag of each card, and when it was first seen.
+    /// The current tag of each card, and the time at which this process first saw the tag.
     seen: Mutex<HashMap<String, (String, SystemTime)>>,
 }
 
@@ -66,7 +66,7 @@ impl Cards {
         }
     }
 
-    /// Returns the time at which the card of an agent first had this tag since the start of the service.
+    /// Returns the time since which this process has seen this tag on the card of an agent.
     pub(crate) fn first_seen(&self, agent: &str, tag: &str, now: SystemTime) -> SystemTime {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(agent) {
@@ -79,7 +79,7 @@ impl Cards {
     }
 
     /// Returns the template of a role. If the registry cannot be reached, returns the last known template. `None`: the
-    /// registry does not have the template, or it was never read.
+    /// registry does not have the template, or the template was never read.
     async fn template(&self, agent: &Agent) -> Option<Template> {
         let known = {
             let templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ impl Cards {
         let schemes = schemes(config, callers);
         let requirements = match callers.has_anonymous() {
             true => Vec::new(),
-            // Each scheme is sufficient.
+            // Each scheme alone is sufficient.
             false => schemes.keys().map(|name| requirement(name)).collect(),
         };
         AgentCard {
@@ -205,7 +205,7 @@ impl Cards {
             ("callerTokenBudget", limits.token_budget),
         ] {
             if tokens > 0 {
-                // A string, as 64-bit numbers are in ProtoJSON.
+                // The value is a string, because ProtoJSON writes 64-bit numbers as strings.
                 set(key, tokens.to_string().into());
             }
         }

@@ -173,9 +173,9 @@ pub(crate) struct Provider {
 pub(crate) struct CallerConfig {
     /// The name in labels and logs.
     pub(crate) name: String,
-    /// `None`: calls without a token, or with a certificate.
+    /// `None`: the caller has no tokens. It is the anonymous caller, or a certificate names the caller.
     pub(crate) tokens: Option<Tokens>,
-    /// The ids of its agents. `None`: all.
+    /// The ids of the agents that the caller may use. `None`: all agents.
     pub(crate) agents: Option<BTreeSet<String>>,
     pub(crate) limits: CallerLimits,
 }
@@ -254,7 +254,8 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
 }
 
 impl Config {
-    /// Loads the file. Token files are relative to its directory. A caller without a token file needs a certificate.
+    /// Loads the file. The paths of token files are relative to the directory of this file. A caller without a token
+    /// file needs a certificate.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ use crate::{
     upstream::Supervisor,
 };
 
-/// Maximum number of contexts in memory without readers.
+/// Number of contexts in memory at which contexts without readers are removed.
 const MAX_IDLE: usize = 2_000;
 /// Time for which a context is followed after its last reader was dropped.
 const LINGER: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ pub(crate) struct Context {
 #[derive(Clone, Default)]
 pub(crate) struct View {
     pub(crate) fold: Arc<Fold>,
-    /// The session was deleted.
+    /// Whether the session was deleted.
     pub(crate) is_gone: bool,
 }
 
@@ -160,7 +160,7 @@ impl Contexts {
     }
 }
 
-/// Removes the least recently used contexts without readers.
+/// Removes the least recently used contexts without readers, at most a tenth of [`MAX_IDLE`].
 fn evict(table: &mut HashMap<String, Arc<Context>>) {
     let mut idle: Vec<_> = table
         .values()
@@ -239,7 +239,7 @@ async fn follow(supervisor: Supervisor, context: Arc<Context>) {
                     backoff = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
                     is_broken = false;
                 }
-                // One line for a failure, not one for each attempt.
+                // Log one line for a failure, not one for each attempt.
                 if !is_broken {
                     tracing::warn!(session = context.session, code = ?status.code(), message = status.message(), "a context is not up to date");
                 }

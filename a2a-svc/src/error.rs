@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     Overloaded,
     /// The request is too large.
     TooLarge,
-    /// The service cannot be reached or stops.
+    /// The supervisor cannot be reached, this service stops, or the reader has disconnected.
     Unavailable,
     /// A defect.
     Internal,

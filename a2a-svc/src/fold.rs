@@ -27,7 +27,7 @@ pub(crate) fn cancel_note(number: u32) -> String {
     format!("A2A task {number} canceled by its caller")
 }
 
-/// A text, which may be content.
+/// A text. A long text is stored as content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Text {
     /// The text, or its beginning.
@@ -66,7 +66,7 @@ pub(crate) enum Change {
 /// A change of a task with its position in the log.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Update {
-    /// The event that caused it.
+    /// The sequence number of the event that caused the update.
     pub(crate) sequence: u64,
     /// The position after which a reader of this update continues. If an event causes several updates, all except the
     /// last one have the position before the event.
@@ -86,9 +86,9 @@ pub(crate) struct Input {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turn {
     pub(crate) turn: u32,
-    /// The inputs that it consumed.
+    /// The inputs that the turn consumed.
     pub(crate) inputs: Vec<u32>,
-    /// The last message, when it has ended.
+    /// The last message of the agent, once the turn has ended.
     pub(crate) message: Option<Text>,
 }
 
@@ -97,16 +97,16 @@ pub(crate) struct Turn {
 pub(crate) struct Descendant {
     pub(crate) parent: String,
     pub(crate) role: String,
-    /// The state of its last turn.
+    /// The state of the thread's last turn.
     pub(crate) state: TaskState,
 }
 
 /// A task.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
-    /// The number of its first input.
+    /// The number of the task's first input.
     pub(crate) number: u32,
-    /// The event that began it.
+    /// The sequence number of the event that began the task.
     pub(crate) began: u64,
     pub(crate) inputs: Vec<Input>,
     pub(crate) turns: Vec<Turn>,
@@ -312,7 +312,7 @@ impl Fold {
                     };
                     self.show_obstacles(at);
                 }
-                // The supervisor computes the first two from the present state; no event has them.
+                // No event has the first two conditions, because the supervisor computes them from the present state.
                 ConditionKind::Closing
                 | ConditionKind::NoRunner
                 | ConditionKind::Unspecified
@@ -444,7 +444,7 @@ impl Fold {
         }
     }
 
-    /// Adds an update with the current conditions to the open task.
+    /// Adds an update with the current conditions to the open task if the task is submitted or working.
     fn show_obstacles(&mut self, at: At) {
         if let Some(state @ (TaskState::Submitted | TaskState::Working)) =
             self.open_task().map(|task| task.standing().state)

@@ -85,7 +85,7 @@ impl Grpc {
         let metadata = request.metadata();
         let text = |name: &str| metadata.get(name).and_then(|value| value.to_str().ok());
         check_version(text(VERSION_HEADER))?;
-        // The layer in front of the service sets it.
+        // The layer in front of the service sets the entry.
         let entry = request.extensions().get::<Entry>();
         let entry = entry.ok_or_else(|| Error::internal("the call is not authenticated"))?;
         self.0.admit(entry.clone(), tenant, parse_after(text(AFTER_HEADER))?)

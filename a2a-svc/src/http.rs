@@ -2,7 +2,8 @@
 //!
 //! | path | response |
 //! |---|---|
-//! | `/.well-known/agent-card.json`, `/a2a/ID/.well-known/agent-card.json` | the card of the default agent, of an agent |
+//! | `/.well-known/agent-card.json` | the card of the default agent |
+//! | `/a2a/ID/.well-known/agent-card.json` | the card of the agent with this id |
 //! | `POST /`, `POST /a2a/ID` | JSON-RPC |
 //! | `/message:send`, `/a2a/ID/message:send`, ... | HTTP+JSON |
 
@@ -53,7 +54,7 @@ use crate::{
 pub(crate) const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 /// Time limit for the body of a request.
 pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// Interval of comments on a stream without updates. They detect readers that are gone.
+/// Interval of comments on a stream without updates. The comments detect readers that have disconnected.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The media type of JSON.
 const JSON: &str = "application/json";
@@ -426,7 +427,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the media type of a response: the type of the request, otherwise the type that the client accepts.
+    /// Returns the media type of a response: plain JSON if the request has or accepts this type and does not accept the
+    /// protocol's JSON, otherwise the protocol's JSON.
     fn response_type(&self) -> &'static str {
         let accepts = self.header(ACCEPT.as_str()).unwrap_or_default();
         let is_plain = self.media_type().eq_ignore_ascii_case(JSON) || accepts.contains(JSON);
@@ -464,7 +466,7 @@ fn list_request(params: Value) -> Result<ListTasksRequest> {
     json::parse(params)
 }
 
-/// Returns a ListTasks response with all its fields, which are required.
+/// Returns a ListTasks response with all its fields, because the protocol requires all of them.
 fn tasks(response: &ListTasksResponse) -> Result<Answer> {
     let mut value = json::to_value(response)?;
     if let Value::Object(fields) = &mut value {

@@ -13,7 +13,7 @@ use crate::{gateway::Gateway, push::CLEAN_EVERY, upstream::brief};
 /// Interval at which contexts are checked.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Closes idle contexts, until it is dropped.
+/// Closes idle contexts, until the future is dropped.
 pub(crate) async fn close_idle(gateway: Arc<Gateway>) {
     loop {
         sleep(EVERY.min(gateway.config.close_idle_after)).await;
@@ -44,7 +44,7 @@ pub(crate) async fn close_idle(gateway: Arc<Gateway>) {
     }
 }
 
-/// Removes the push notification configurations of deleted contexts, until it is dropped.
+/// Removes the push notification configurations of deleted contexts, until the future is dropped.
 pub(crate) async fn clean_push(gateway: Arc<Gateway>) {
     loop {
         sleep(CLEAN_EVERY).await;

@@ -17,7 +17,7 @@ impl TaskId {
         let context = parse_context(context)?;
         let number: u32 = number.parse().ok()?;
         let id = Self { context, number };
-        // Only one spelling names the task.
+        // A task has only one id: other spellings of the number, such as `01`, are rejected.
         (id.to_string() == text && number > 0).then_some(id)
     }
 }

@@ -1,10 +1,10 @@
 //! Serves exported roles as agents of the Agent2Agent protocol (A2A) v1.0, over JSON-RPC, HTTP+JSON and gRPC on one
 //! port.
 //!
-//! The service is a client of the supervisor. A context is a session, and a task is one turn of its root thread, or
-//! several turns with questions between them. `fold` computes tasks from the events of a session, `contexts` follows
-//! the sessions, `gateway` has the operations, and `http` and `grpc` their bindings. The only state of the service is
-//! the configuration of push notifications (`push`).
+//! The service is a client of the supervisor. A context is a session, and a task is one or more consecutive turns of
+//! its root thread: further turns follow if inputs wait or the agent asked a question. `fold` computes tasks from the
+//! events of a session, and `contexts` follows the sessions. `gateway` has the operations, and `http` and `grpc` are
+//! their bindings. The only state of the service is the configuration of push notifications (`push`).
 #![forbid(unsafe_code)]
 
 mod caller;

@@ -1,8 +1,8 @@
 //! Push notifications: the updates of a task, sent to a URL that the caller configured.
 //!
 //! Each configuration is stored in a file, because it has secrets that the supervisor cannot store. The file also has
-//! the position up to which updates were accepted, so that a crash repeats at most one of them. All other state is in
-//! the supervisor's log.
+//! the position up to which updates were accepted, so that a crash repeats at most the updates of one event. All other
+//! state is in the supervisor's log.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ const MAX_SECRET_BYTES: usize = 2_048;
 pub(crate) const POST_WITHIN: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(5 * 60);
-/// Maximum number of attempts to send an update, which take about a day. Then the delivery is abandoned.
+/// Maximum number of attempts to send an update. They take about a day, and then the delivery is abandoned.
 pub(crate) const MAX_ATTEMPTS: u32 = 300;
 /// Interval at which the configurations of deleted contexts are removed.
 pub(crate) const CLEAN_EVERY: Duration = Duration::from_secs(3600);
@@ -387,7 +387,7 @@ impl Push {
             match self.follow(&mut stored).await {
                 Ok(()) => return,
                 Err(error) if error.kind == Kind::TaskNotFound => {
-                    // The context was deleted, and its configurations with it.
+                    // The context was deleted, so its configurations are deleted too.
                     if let Err(error) = self.remove(&stored.key).await {
                         tracing::warn!(
                             message = error.message,
@@ -421,7 +421,7 @@ impl Push {
             session: &session,
             shows_ids: false,
         };
-        // An event can cause several updates. A crash between them repeats the first ones.
+        // An event can cause several updates. A crash between two of them repeats the earlier ones.
         let mut sent = stored.position;
         loop {
             let task = fold.task(stored.key.task.number).ok_or_else(gone)?;
@@ -470,7 +470,7 @@ impl Push {
                 return Ok(true);
             };
             self.metrics.notified(Delivery::Failed);
-            // Only the host, because the path of the URL may be a secret.
+            // Log only the host, because the path of the URL may be a secret.
             let host = target.host();
             tracing::warn!(context = stored.key.task.context, host, %undelivered, "a push notification was not delivered");
             sleep(backoff.next_delay()).await;
@@ -479,7 +479,8 @@ impl Push {
         Ok(false)
     }
 
-    /// Removes the configurations of deleted contexts.
+    /// Removes the configurations whose delivery has ended and whose context was deleted. A delivery in progress
+    /// removes its own configuration.
     pub(crate) async fn clean(&self) {
         let done: Vec<Key> = {
             let table = self.table();

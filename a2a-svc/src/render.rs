@@ -40,7 +40,7 @@ pub(crate) const MAX_HISTORY: usize = 1_000;
 pub(crate) struct Renderer<'a> {
     pub(crate) supervisor: &'a Supervisor,
     pub(crate) session: &'a Session,
-    /// Whether the inputs of the agent have the ids of messages.
+    /// Whether the inputs of the agent show the ids of their messages.
     pub(crate) shows_ids: bool,
 }
 
@@ -128,7 +128,8 @@ impl Renderer<'_> {
     }
 
     /// Returns the messages of a task in the order in which they were exchanged: for each turn its inputs, then the
-    /// messages of the agent. The last messages are kept.
+    /// messages of the agent, and at the end the inputs that no turn has consumed. Only the last `most` messages are
+    /// returned.
     async fn history(&self, task: &Task, most: usize) -> Result<Vec<Message>> {
         let mut spoken = self.spoken(task).await?;
         let mut history = Vec::new();
@@ -354,7 +355,7 @@ fn content_of(recorded: &ArtifactRecorded, bytes: Vec<u8>) -> part::Content {
     }
 }
 
-/// Returns whether this update is the last one of its task.
+/// Returns whether this update ends its task.
 pub(crate) const fn is_last(update: &Update) -> bool {
     matches!(&update.change, Change::State(state, ..) if is_terminal(*state))
 }

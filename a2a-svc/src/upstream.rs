@@ -125,7 +125,7 @@ pub(crate) async fn content(
     Ok(Some(bytes))
 }
 
-/// Compares times.
+/// Returns a key that orders times.
 pub(crate) const fn time_key(time: &Timestamp) -> (i64, i32) {
     (time.seconds, time.nanos)
 }

@@ -45,7 +45,7 @@ use troupe_tests::{
 const ALICE: &str = "alice-alice-alice-alice";
 const BOB: &str = "bob-bob-bob-bob-bob-bob";
 
-/// Two roles, and two callers of which one may use only one role.
+/// Two roles and two callers. One of the callers may use only one of the roles.
 const CONFIG: &str = "
 agents:
   - {role: worker, approve_tools: [exec_command], deny_tools: [web_search], token_budget: 1000}
@@ -56,7 +56,7 @@ callers:
 push_allow_private: true
 ";
 
-/// The service over a pair.
+/// The service, connected to a pair of a supervisor and a registry.
 struct Port {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -470,7 +470,7 @@ async fn cancellation_interrupts_turn_and_frees_context() {
     let canceled = alice.cancel(&task.id).await.unwrap();
     assert_eq!(state(&canceled), TaskState::Canceled);
     assert_eq!(runner.interrupt_of(&attempt).await.turn, attempt.turn);
-    // The next task begins while the turn still stops. The end of the turn does not concern it.
+    // The next task begins while the turn still stops. The end of that turn does not concern the next task.
     let next = alice.send(in_context(&task, "m2", "Other work")).await;
     runner.end(&attempt, TurnOutcome::Interrupted, "").await;
     let attempt = next_turn(&mut runner, &attempt).await;
@@ -601,7 +601,8 @@ async fn streams_have_equal_updates_and_resume_by_sequence() {
     assert_eq!(kinds(&second)[0], "task TASK_STATE_WORKING");
     assert_eq!(second[1..], first[1..]);
 
-    // Nothing is lost after any position. A position between two updates of one event repeats the first one.
+    // A subscription from any position misses no update. A position between two updates of one event repeats the first
+    // one.
     let ended = alice.subscribe(&task.id, None).await.unwrap_err();
     assert_eq!(reason(&ended), "UNSUPPORTED_OPERATION");
     let resumed = all(alice.subscribe(&task.id, Some(&first[1].1)).await.unwrap()).await;
@@ -847,7 +848,7 @@ async fn callers_see_only_their_own_tasks() {
     );
     assert!(explorer(in_context(&task, "b2", "Hello")).await.is_err());
 
-    // One context, then the rate.
+    // Bob first reaches his limit of one context, then his rate.
     let first = explorer(message("b3", "Hello")).await.unwrap();
     assert_ne!(first.context_id, task.context_id);
     let full = explorer(message("b4", "Hello")).await.unwrap_err();
@@ -890,7 +891,7 @@ async fn push_notifications_continue_after_restart() {
     assert!(!created.to_string().contains("secret"), "{created}");
 
     let attempt = run(&pair, &mut runner, &task).await;
-    // Refused once, then accepted.
+    // The receiver refuses the first attempt and accepts the second one.
     receiver.next(500).await;
     let working = receiver.next(200).await;
     assert_eq!(working.header("authorization"), "Bearer secret");
@@ -906,7 +907,7 @@ async fn push_notifications_continue_after_restart() {
             None => update["statusUpdate"]["status"]["state"].as_str().unwrap().to_owned(),
         });
     }
-    // The stop may have come before the acceptance was stored: then the update is repeated.
+    // The stop may have come before the acceptance was stored. In that case, the update is sent again.
     states.retain(|state| state != "TASK_STATE_WORKING");
     assert_eq!(states, ["artifact", "TASK_STATE_COMPLETED"]);
 

@@ -39,7 +39,7 @@ fn check_round_trip(id: SessionId, recorded: &Recorded) {
     }
 }
 
-/// Returns the record as the next one of its log: sequence numbers have no gaps, and time never decreases.
+/// Returns the record with the next sequence number of its log and with a time that is not before the previous one.
 fn after(sequence: Sequence, time: UnixMillis, recorded: Recorded) -> Recorded {
     Recorded {
         sequence: sequence.next(),
@@ -48,8 +48,8 @@ fn after(sequence: Sequence, time: UnixMillis, recorded: Recorded) -> Recorded {
     }
 }
 
-/// Returns whether the supervisor could have recorded the event: a new thread has a new id, and a parent unless it is
-/// the root. Folding relies on this; otherwise a thread could be its own ancestor.
+/// Returns whether the supervisor could have recorded the event: a new thread has a new id and, unless it is the root,
+/// a known parent. Folding relies on this; otherwise a thread could be its own ancestor.
 fn is_possible(session: &Session, event: &Event) -> bool {
     match event {
         Event::Thread(id, ThreadEvent::Spawned(spawned)) => {

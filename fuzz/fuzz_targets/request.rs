@@ -18,8 +18,8 @@ fn read(frame: &[u8]) -> Option<(&str, &str, Bytes)> {
     is_name.then(|| (caller, method, Bytes::copy_from_slice(&frame[end + 1..])))
 }
 
-/// Modifies the request so that no webhook is sent out of this process: a request with webhooks gets another one
-/// without a URL, so that it is rejected after its other webhooks are validated.
+/// Modifies the request so that no webhook is sent out of this process: a request with webhooks gets an additional
+/// webhook without a URL, so that the request is rejected after its other webhooks are validated.
 fn confined(method: &str, request: Bytes) -> Bytes {
     match method {
         "CreateSession" => with_bad_webhook(request, |asked: &mut CreateSessionRequest| &mut asked.webhooks),

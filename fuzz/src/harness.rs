@@ -1,5 +1,5 @@
-//! An in-memory supervisor with one session for one input. It is dropped with the input, and ids are sequential, so
-//! that each input is reproducible.
+//! An in-memory supervisor with one session for one input. The supervisor is dropped with the input, and ids are
+//! sequential, so that each input is reproducible.
 
 use std::{
     future::ready,

@@ -1,4 +1,4 @@
-//! Cost of a spawn in the registry with parsed files, and cost of reading a file.
+//! Cost of resolving a spawn in a registry whose files are parsed, and cost of reading a file.
 //!
 //! ```text
 //! cargo bench -p registry-svc --bench resolve

@@ -136,7 +136,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Returns the templates and the footer that apply to a workspace now. Blocks on the disk, until `abandoned` fires.
+    /// Returns the templates and the footer that apply to a workspace now. Blocks on the disk. Stops at the next file
+    /// when `abandoned` fires.
     pub(crate) fn view(&self, workspace: &Workspace, abandoned: &CancellationToken) -> Result<View, RegistryError> {
         match workspace {
             Workspace::Disk(cwd) => self.sources.view_for(cwd.as_deref(), abandoned),
@@ -144,7 +145,7 @@ impl Parts {
         }
     }
 
-    /// Returns the same as [`Self::view`], with a handle for its changes. A bundle never changes.
+    /// Returns the same as [`Self::view`], with a handle for changes of the view. A bundle never changes.
     pub(crate) fn observed_view(
         &self,
         workspace: &Workspace,
@@ -215,13 +216,14 @@ impl Registry {
         &self.parts.seeded
     }
 
-    /// Returns the gRPC service with its message size limits. Its streams live until their clients end them.
+    /// Returns the gRPC service with its message size limits. A stream ends when its client disconnects or its lifetime
+    /// is over.
     #[must_use]
     pub fn service(&self) -> RegistryServer {
         self.service_until(CancellationToken::new())
     }
 
-    /// Returns the service like [`Self::service`]. Its streams end when `draining` fires.
+    /// Returns the service like [`Self::service`]. Its streams also end when `draining` fires.
     #[must_use]
     pub fn service_until(&self, draining: CancellationToken) -> RegistryServer {
         RegistryServer::new(Arc::clone(&self.parts), draining)

@@ -59,7 +59,7 @@ pub enum OptionsError {
     /// The home is unknown.
     #[error(transparent)]
     Home(#[from] PathsError),
-    /// Remote clients could read the home.
+    /// Clients on other machines could read the home.
     #[error(
         "a registry that listens off loopback needs the directories that may contain projects: pass --workspace-root DIR \
          for each, or set TROUPE_WORKSPACE_ROOTS"
@@ -68,11 +68,11 @@ pub enum OptionsError {
 }
 
 impl CatalogueOptions {
-    /// Returns the configuration of a registry. `is_on_loopback`: only this machine reaches it.
+    /// Returns the configuration of a registry. `is_on_loopback`: only this machine can reach the registry.
     ///
     /// # Errors
     ///
-    /// The home is unknown, or no root is configured.
+    /// The home is unknown, or other machines can reach the registry and no root is configured.
     pub fn config(self, is_on_loopback: bool) -> Result<Config, OptionsError> {
         let home = self.home.map_or_else(paths::default_home, Ok)?;
         let workspace_roots = match (self.workspace_roots.is_empty(), is_on_loopback) {

@@ -7,7 +7,7 @@
 /// The prefix of the tools of MCP servers. Their names are canonical.
 pub(crate) const MCP_PREFIX: &str = "mcp__";
 
-/// The prefix of Troupe's own tools if a program reaches them through an MCP server. The rest is the canonical name.
+/// The prefix of Troupe's own tools if a program reaches them through an MCP server. The rest of the name is canonical.
 pub const OWN_SERVER_PREFIX: &str = "mcp__troupe__";
 
 /// The canonical tools: Troupe's own, and the tools that agent programs have in common.
@@ -138,7 +138,7 @@ impl NativeTools {
         ],
     );
 
-    /// Gemini CLI. `read_file` and `write_file` are canonical as they are.
+    /// Gemini CLI. `read_file` and `write_file` are canonical names, so the table does not have them.
     pub const GEMINI: Self = Self::new(
         "gemini",
         &[

@@ -102,18 +102,19 @@ fn compile_list(layer: &Layer, list: ListKind, patterns: &[String]) -> Result<Op
     }
 }
 
-/// The layers in use in this process. A layer's decisions depend on nothing else, so sharing has no visible effect.
+/// The layers in use in this process. The decisions of a compiled layer depend only on its layer, so sharing has no
+/// visible effect.
 static ALIVE: LazyLock<Shared> = LazyLock::new(Shared::default);
 
 #[derive(Default)]
 struct Shared(Mutex<Alive>);
 
-/// The layers in use. An entry is removed when its last holder is dropped.
+/// The layers in use. An entry is removed when the last holder of its compiled layer is dropped.
 type Alive = HashMap<Layer, Weak<CompiledLayer>>;
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Alive> {
-        // Consistent after any panic, because every change is a single call.
+        // The map is consistent after any panic, because every change is a single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

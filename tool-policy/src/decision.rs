@@ -23,7 +23,7 @@ pub enum DeniedBy {
     DenyList(String),
     /// There is an allow list, and no pattern of it covers the tool.
     NotInAllowList,
-    /// The native tool has no canonical name, and no allow list names it although a layer restricts tools.
+    /// The native tool has no canonical name, and the layer restricts tools without an allow list that covers the tool.
     UnknownTool,
 }
 

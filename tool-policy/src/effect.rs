@@ -5,7 +5,7 @@ use crate::canonical::{ANSWER_TOOLS, CANONICAL_TOOLS};
 /// The side effects of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// The call has no effect outside the supervisor, which checks it itself.
+    /// The call has no effect outside the supervisor, which checks the call itself.
     Coordinates,
     /// The call only reads.
     Reads,

@@ -17,15 +17,16 @@ use crate::policy::Policy;
 pub struct Rights {
     /// The tools that the thread itself may use.
     pub effective: Policy,
-    /// The limit for the permissions of its children. May be wider than `effective` (a coordinator that only
-    /// delegates), but never wider than the parent's grant.
+    /// The limit for the permissions of its children. May be wider than `effective`, for example for a coordinator that
+    /// only delegates, but never wider than the parent's grant.
     pub grant: Policy,
 }
 
 /// A session's `policy_inheritance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Inheritance {
-    /// A thread passes on its own permissions, or the tools of its `grant_list`.
+    /// A thread passes on its own permissions or, with a `grant_list`, the listed tools that its parent and its spawn
+    /// allow.
     #[default]
     Attenuate,
     /// Every thread passes on the session's ceiling, and `grant_list` has no effect. A restricted
@@ -50,8 +51,8 @@ impl Rights {
     ///
     /// The role's `grant_list` cannot restore tools that a spawn removed.
     ///
-    /// An empty `grant_list` is equivalent to an absent one. Its patterns are case-sensitive globs in every dialect,
-    /// because `grant_list` is a Troupe key and names canonical tools.
+    /// An empty `grant_list` is equivalent to an absent one. The patterns of the list are case-sensitive globs in every
+    /// dialect, because `grant_list` is a Troupe key and names canonical tools.
     ///
     /// # Errors
     ///

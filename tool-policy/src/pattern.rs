@@ -8,7 +8,7 @@
 //!
 //! globset matches bytes, so its `?` would match one byte of a longer character. Therefore every character outside
 //! ASCII is preceded by [`MARK`], in globs and in names. The mark lets [`ANY_CHAR`] recognise where a character starts,
-//! so `?` never matches a part of one. Tool names are ASCII in practice and are matched unchanged.
+//! so `?` never matches a part of a character. Tool names are ASCII in practice and are matched unchanged.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ pub const MAX_PATTERN_BYTES: usize = 256;
 /// Maximum number of characters of a rejected pattern that an error repeats.
 const SHOWN_CHARS: usize = 64;
 
-/// Precedes every character that globset must not see directly. No pattern contains it, because it is a control
-/// character.
+/// Precedes every character that globset must not see directly. No pattern contains the mark, because patterns have no
+/// control characters.
 const MARK: char = '\u{1}';
 
 /// A globset pattern for one character: an ASCII character other than the mark, or the mark followed by the bytes of
-/// the marked character. If an alternative matches fewer bytes than the character has, only a `*` can match the
-/// remaining bytes.
+/// the marked character. An alternative may match too few bytes of a longer character. This is harmless: only a `*` can
+/// match the remaining bytes, and that `*` can also match nothing.
 const ANY_CHAR: &str = concat!(
     "{[\u{0}\u{2}-\u{7f}]",
     ",\u{1}[!\u{0}-\u{7f}][!\u{0}-\u{7f}]",
@@ -289,7 +289,7 @@ fn folded(mode: MatchMode, c: char) -> char {
     }
 }
 
-/// Returns the name for an alias of the subagent dialect, and any other name unchanged.
+/// Returns the tool that an alias of the subagent dialect stands for, and any other name unchanged.
 fn without_alias(name: &str) -> &str {
     match name {
         "plan" => "update_plan",

@@ -11,15 +11,15 @@ use crate::layer::{Layer, PolicyError};
 
 /// A compiled policy that decides which tools may be used. Cheap to clone.
 ///
-/// A policy is equivalent to its list of layers: it is compared, logged and stored as that list. Layers that
-/// restrict nothing and duplicate layers are omitted, so policies do not grow without bound in a deep tree.
+/// A policy is equivalent to its list of layers: it is compared, logged and stored as that list. Duplicate layers, and
+/// layers that restrict nothing, are omitted, so policies do not grow without bound in a deep tree.
 #[derive(Clone, Default)]
 pub struct Policy {
     layers: Arc<Vec<Arc<CompiledLayer>>>,
 }
 
-/// Returns whether a layer must be added to these layers. A layer that restricts nothing or is already there is
-/// omitted.
+/// Returns whether a layer must be added to these layers. A layer that restricts nothing, or that is already one of
+/// them, is omitted.
 fn adds(layers: &[Arc<CompiledLayer>], layer: &Layer) -> bool {
     layer.restricts() && !layers.iter().any(|known| known.layer() == layer)
 }
@@ -134,7 +134,7 @@ impl Policy {
         }
     }
 
-    /// Decides whether a tool with these names may be used; see [`CompiledLayer::refusal`].
+    /// Decides whether a tool that has all of these names may be used; see [`CompiledLayer::refusal`].
     fn decide_names(&self, names: &[&str], only_explicit: bool) -> Decision {
         if names.iter().any(|name| ANSWER_TOOLS.contains(name)) {
             return Decision::Allowed;

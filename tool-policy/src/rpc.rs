@@ -30,7 +30,7 @@ pub fn tools_of_rpc(method: &str) -> Option<&'static [&'static str]> {
 /// The error for a policy that allows no tool of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolRefused {
-    /// The tool. The first one if several tools would suffice.
+    /// The tool. If several tools would suffice, the first one.
     pub tool: &'static str,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     upstream::{Supervisor, brief},
 };
 
-/// Maximum number of interrupts of turns that inputs of a canceled task start.
+/// Maximum number of interrupts after a cancellation, for turns that inputs of the canceled task start.
 const INTERRUPTS: u32 = 20;
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(500);
 

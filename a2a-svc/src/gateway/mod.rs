@@ -140,11 +140,11 @@ impl Gateway {
         }
     }
 
-    /// Authenticates a caller and counts the call. It must be called before the body of a request is read.
+    /// Authenticates a caller and counts the call. Call this function before the body of a request is read.
     ///
     /// # Errors
     ///
-    /// The token or the certificate is not valid, or the caller exceeds its rate.
+    /// The token or the certificate is not valid, or the caller exceeds its rate or its number of calls.
     pub(crate) fn enter(&self, authorization: Option<&str>, extensions: &Extensions) -> Result<Entry> {
         let peer = extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.principal.as_deref());

@@ -42,12 +42,12 @@ pub(super) struct Sent {
     pub(super) number: u32,
     /// The event of the message.
     pub(super) sequence: u64,
-    /// The input that began the task, unless the message was repeated or continues a task.
+    /// The items of the input that began the task. `None` if the message was repeated or continues a task.
     pub(super) opening: Option<Vec<InputItem>>,
 }
 
-/// The tasks of recent messages, so that a repeated message gets the response of the first one, even if its task has
-/// changed.
+/// The tasks of recent messages. A repeated message gets the response of the first message, even if the task has
+/// changed since.
 #[derive(Default)]
 pub(super) struct Recent {
     tasks: HashMap<String, TaskId>,
@@ -259,7 +259,7 @@ impl Gateway {
 
     /// Creates a context and its first task.
     async fn begin_context(&self, call: &Call, items: Vec<InputItem>, key: Option<String>) -> Result<Sent> {
-        // One at a time, so that the number of contexts is exact.
+        // Contexts of a caller are created one at a time, so that their number is exact.
         let _creating = call.caller.creating().lock().await;
         let spent = self.check_budget(call).await?;
         let (agent, limits) = (&call.agent, call.caller.limits());

@@ -12,7 +12,7 @@ use crate::domain::{
     yaml::{self, Shape},
 };
 
-/// The subagent's key that no profile has.
+/// A key that only subagents have.
 const MODEL_CONFIG: &str = "model_config";
 
 /// A parsed file of the directory.

@@ -63,7 +63,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Builds the catalogue of these levels. The first level that has a name takes precedence with its whole file.
+    /// Builds the catalogue of these levels. If several levels have a file of the same name, the first of these files
+    /// is used as a whole. Files are never merged.
     #[must_use]
     pub fn build(levels: &[Level]) -> Self {
         let mut agent_types = BTreeMap::new();
@@ -117,7 +118,7 @@ impl Catalog {
         &self.diagnostics
     }
 
-    /// Returns the revision, which identifies the content: it is equal if nothing changed.
+    /// Returns the revision, which identifies the content: catalogues with equal content have equal revisions.
     #[must_use]
     pub const fn revision(&self) -> &Digest {
         &self.revision
@@ -225,7 +226,7 @@ pub(crate) mod tests {
         agent_files_under(&Rules::default(), files)
     }
 
-    /// Returns a catalogue as [`agent_files`] does, under these rules for a project's files.
+    /// Returns the same as [`agent_files`], with these rules for templates of projects.
     pub(crate) fn agent_files_under(rules: &Rules, files: &[(&str, &str)]) -> Catalog {
         let level = |&(path, text): &(&str, &str)| {
             let (family, below) = Family::of_path(path).unwrap();

@@ -29,7 +29,7 @@ pub fn are_equal(one: &Arc<Catalog>, other: &Arc<Catalog>) -> bool {
 ///
 /// # Errors
 ///
-/// No catalogue causes an error; see [`list::list`].
+/// None in practice: a selection of all agent types cannot fail. See [`list::list`].
 pub fn between<'after>(before: Option<&Catalog>, after: &'after Catalog) -> Result<Changes<'after>, RegistryError> {
     let old = match before {
         Some(before) => served(before)?,

@@ -5,7 +5,7 @@ use crate::domain::{dialect::Dialect, finding_kind::FindingKind};
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The file cannot be used, or only in part.
+    /// The file cannot be used, or only a part of it can be used.
     Error,
     /// The file can be used, but probably not as its author intended.
     Warning,
@@ -26,7 +26,7 @@ pub struct Finding {
     pub message: String,
     /// The suggested fix.
     pub suggestion: Option<String>,
-    /// The text to replace in the line, if the fix is mechanical.
+    /// The mechanical fix of the line, if there is one.
     pub replacement: Option<Box<Replacement>>,
 }
 

@@ -9,7 +9,7 @@ pub enum Dialect {
     Role,
     /// `.codex/agents/*.md` with profile keys.
     Profile,
-    /// `.codex/agents/*.md` with `name` and model_config.
+    /// `.codex/agents/*.md` without profile keys.
     Subagent,
     /// `docs/templates/*.md`.
     Graph,

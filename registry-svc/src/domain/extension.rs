@@ -28,7 +28,7 @@ pub struct Raw {
 pub struct Extensions {
     /// Agent types that may be spawned. Empty: any.
     pub spawn_list: Vec<String>,
-    /// Tool patterns that children may hold. Empty: the thread's own policy.
+    /// Patterns of the tools that children may have. Empty: the tools of the thread's own policy.
     pub grant_list: Vec<String>,
     /// Words by which routing finds the template.
     pub keywords: Vec<String>,

@@ -110,7 +110,8 @@ impl Family {
     }
 
     /// Splits the path of a file in one of the family's directories. Returns the part before the directory (empty, or
-    /// with a trailing `/`) and the path below it. If the path contains several of them, the last one is used.
+    /// with a trailing `/`) and the path below the directory. If the path contains the directory several times, the
+    /// last occurrence counts.
     #[must_use]
     pub fn below<'a>(self, directory: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
         let mut splits = path.rmatch_indices('/').map(|(at, _)| (&path[..at], &path[at + 1..]));
@@ -200,7 +201,7 @@ fn read_role(file: FileText<'_>) -> Result<Claimed, Finding> {
 fn read_agent(file: FileText<'_>) -> Claimed {
     let Agent { name, dialect, parsed } = match file.text {
         Ok(text) => agents::read(file.stem, text),
-        // The dialect is unknown, so the file is treated as a profile, which takes precedence.
+        // The dialect is unknown. The file is treated as a profile, because profiles take precedence over subagents.
         Err(why) => Agent {
             name: AgentType::salvage(file.stem),
             dialect: Dialect::Profile,

@@ -84,7 +84,7 @@ fn read(name: Option<&GraphName>, text: &str, findings: &mut Vec<Finding>) -> Re
     Ok(template)
 }
 
-/// Returns the number of lines in a preamble. It ends at an empty line, but never within a list.
+/// Returns the number of lines in a preamble. A preamble ends at an empty line, but never within a list.
 fn length(lines: &[&str]) -> usize {
     let mut open = 0_usize;
     for (index, line) in lines.iter().enumerate() {
@@ -127,7 +127,7 @@ fn brackets(line: &str, mut open: usize) -> usize {
     open
 }
 
-/// The lines between the opener and the prompt, and the number of the first one.
+/// The lines between the opener and the prompt, and the number of the first of these lines.
 struct Preamble<'a> {
     lines: &'a [&'a str],
     first_line: usize,

@@ -19,11 +19,11 @@ pub struct KeySet {
     pub known: &'static [&'static str],
     /// The mapping's name in messages: `frontmatter`, `an entry of agent_names`.
     pub place: &'static str,
-    /// The keys of this dialect that restrict.
+    /// The keys of this dialect that restrict an agent.
     pub restrictions: Restrictions,
 }
 
-/// The keys of a dialect that restrict. A field is `None` if the dialect has no such key.
+/// The keys of a dialect that restrict an agent. A field is `None` if the dialect has no such key.
 #[derive(Clone, Copy, Debug)]
 pub struct Restrictions {
     /// The key that forces a read-only sandbox.
@@ -61,7 +61,7 @@ impl Restrictions {
     }
 }
 
-/// Keys that restrict, in the supported dialects or in other formats that authors may have in mind.
+/// Keys that restrict an agent, in the supported dialects or in other formats that authors may have in mind.
 const RESTRICTING: &[(&str, Restricts)] = &[
     ("read_only", Restricts::ReadOnly),
     ("allow_list", Restricts::Allow),
@@ -83,8 +83,8 @@ const RESTRICTING: &[(&str, Restricts)] = &[
 ///
 /// # Errors
 ///
-/// If a key restricts in another dialect, or its name resembles a key that restricts. A typo must not make a template
-/// less restricted.
+/// If a key restricts agents in another dialect, or resembles a key that restricts agents. A typo must not make a
+/// template less restricted.
 pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Vec<Finding>) -> Result<(), Located> {
     let all = shape.entries().iter().map(|(key, _)| key.as_str());
     for key in all.filter(|key| !keys.known.contains(key)) {
@@ -96,8 +96,8 @@ pub fn check(shape: &Shape, keys: KeySet, document: &Document, findings: &mut Ve
     Ok(())
 }
 
-/// Adds a warning that a key is ignored. Above the limit, adds a single warning about the number of keys. `line` finds
-/// the key's line and is costly because it scans the file.
+/// Adds a warning that a key is ignored. At the limit, adds a single warning that this key and all later unknown keys
+/// are ignored. `line` finds the key's line and is costly because it scans the file.
 pub fn warn(key: &str, keys: KeySet, line: impl FnOnce() -> Option<usize>, findings: &mut Vec<Finding>) {
     match findings.len() {
         ..MAX_UNKNOWN => {
@@ -153,8 +153,8 @@ pub fn restriction(key: &str, restrictions: Restrictions) -> Option<Malformed> {
 }
 
 /// Returns the maximum edit distance at which a key counts as a typo of a name. A transposition is one edit. For names
-/// as short as `tools`, distance 2 would match unrelated words such as `goals`; a key with the same prefix still counts
-/// as a typo.
+/// as short as `tools`, distance 2 would match unrelated words such as `goals`, so it is allowed only for a key with
+/// the same first letter.
 fn max_typo_distance(name: &str, squashed: &str) -> usize {
     let begins_alike = name.chars().next().is_some_and(|first| squashed.starts_with(first));
     if name.len() < 8 && !begins_alike { 1 } else { 2 }

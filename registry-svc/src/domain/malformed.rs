@@ -12,7 +12,8 @@ use crate::domain::{
 /// be less restrictive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The file was not read: too large, not text, not a file, behind a link that leaves its scope.
+    /// The file was not read. It is too large, is not text, is not a regular file, lies behind a link that leaves its
+    /// scope, or exceeds the work budget of its directory.
     #[error("{0}")]
     Refused(String),
     /// The first line opens frontmatter and no line closes it.
@@ -24,15 +25,15 @@ pub enum Malformed {
     /// The preamble of a graph template cannot be read.
     #[error("invalid [template] preamble: {0}")]
     InvalidPreamble(String),
-    /// A key that restricts only in another dialect, or in another mapping.
+    /// A key that restricts agents only in another dialect, or only at the top level of the frontmatter.
     #[error("key \"{key}\" would restrict nothing here; use \"{meant}\" at the top level of the frontmatter")]
     MisplacedRestriction {
         /// The key as written.
         key: String,
-        /// The key that restricts in this mapping.
+        /// The key with this effect at the top level of this dialect's frontmatter.
         meant: String,
     },
-    /// A key that restricts in another dialect and has no equivalent in this one.
+    /// A key that restricts agents in another dialect and has no equivalent in this one.
     #[error("key \"{key}\" would restrict nothing here; this dialect has no equivalent key")]
     UselessRestriction {
         /// The key as written.
@@ -44,10 +45,10 @@ pub enum Malformed {
         /// The bound.
         max: usize,
     },
-    /// The file has no frontmatter, which must declare its name.
+    /// The file has no frontmatter. Its dialect needs frontmatter that declares the name.
     #[error("missing YAML frontmatter delimited by ---")]
     NoFrontmatter,
-    /// A profile, or a foreign agent, lacks a key.
+    /// A profile, or a foreign agent, lacks a required key.
     #[error("missing field `{0}`")]
     MissingField(&'static str),
     /// A value, or a part of the file, breaks a rule.
@@ -103,12 +104,12 @@ pub enum Malformed {
         /// The expected type.
         expected: &'static str,
     },
-    /// An unknown key that resembles a key that restricts.
+    /// An unknown key that resembles a key that restricts agents.
     #[error("unknown key \"{key}\"; did you mean \"{meant}\"? A misspelt restriction is an error")]
     MisspeltRestriction {
         /// The key as written.
         key: String,
-        /// The key it resembles.
+        /// The key of this dialect that the author probably meant.
         meant: String,
     },
     /// All entries of a list that restricts are blank.
@@ -179,10 +180,10 @@ impl Incomplete {
 /// A defect of either kind, as part of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
-    /// Fails listing and resolving.
+    /// The defect fails listing and resolving.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Fails listing only.
+    /// The defect fails listing only.
     #[error(transparent)]
     Incomplete(#[from] Incomplete),
 }

@@ -1,9 +1,10 @@
 //! The rules for templates: parsing, precedence, selection and prompts. The code is pure: text in, values out, with no
 //! files, no clock and no wire types.
 //!
-//! The [`family`] of a template's directory determines the dialect ([`role`], [`profile`], [`subagent`], [`graph`],
-//! [`foreign`]), which parses the file's text into a [`template::TemplateFile`]. The [`catalog`] decides which file
-//! holds a name. [`list`] and [`resolve`] answer queries from the catalogue. [`lint`] checks a single text.
+//! The directory of a template determines its [`family`], and the family determines the dialect or the possible
+//! dialects. The module of the dialect ([`role`], [`profile`], [`subagent`], [`graph`], [`foreign`]) parses the file's
+//! text into a [`template::TemplateFile`]. The [`catalog`] decides which file holds a name. [`list`] and [`resolve`]
+//! answer queries from the catalogue. [`lint`] checks a single text.
 
 pub mod agents;
 pub mod catalog;

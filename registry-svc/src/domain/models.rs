@@ -21,10 +21,10 @@ pub struct Model {
     pub efforts: Vec<Effort>,
 }
 
-/// The providers of the embedded catalogue. A template may name them if the configured catalogue names no provider.
+/// Providers that a template may name even if the configured catalogue names no provider.
 const WELL_KNOWN: &[&str] = &["anthropic", "azure", "google", "ollama", "openai", "openrouter"];
 
-/// Returns whether the embedded catalogue has the provider.
+/// Returns whether a template may name the provider even if the configured catalogue names no provider.
 #[must_use]
 pub fn is_well_known(provider: &str) -> bool {
     WELL_KNOWN.contains(&provider)
@@ -103,7 +103,7 @@ impl ModelCatalogue {
         })
     }
 
-    /// Returns whether providers are configured: whether any model names one.
+    /// Returns whether providers are configured: whether any model of the catalogue names a provider.
     #[must_use]
     pub fn has_providers(&self) -> bool {
         self.models.iter().any(|entry| entry.provider.is_some())

@@ -29,7 +29,7 @@ impl AgentType {
     ///
     /// # Errors
     ///
-    /// The name is empty or too long, or has other characters.
+    /// The name is empty or too long, or has a character that is not allowed.
     pub fn parse(text: &str) -> Result<Self, InvalidAgentType> {
         let name = text.trim().to_ascii_lowercase();
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
@@ -67,7 +67,7 @@ impl AgentType {
         &*self.0 == Self::DEFAULT
     }
 
-    /// Returns whether both are spellings of the same name. Kebab case and snake case are equivalent.
+    /// Returns whether the two names are spellings of the same name. Kebab case and snake case are equivalent.
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         let fold = |byte: u8| if byte == b'-' { b'_' } else { byte };
@@ -107,7 +107,8 @@ impl GraphName {
     }
 }
 
-/// A template name with its name space: `reviewer` may exist in both and then means different templates.
+/// A template name with its name space. `reviewer` may exist in both name spaces and then means two different
+/// templates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TemplateName {
     /// A role, profile, subagent or foreign agent.
@@ -138,7 +139,7 @@ impl fmt::Display for TemplateName {
 pub struct PersonaName(Arc<str>);
 
 impl PersonaName {
-    /// Normalises a name. The result may be empty. Blocks never have an empty name, so such a persona is never paired.
+    /// Normalises a name. The result may be empty, but a template with an empty persona name is malformed.
     #[must_use]
     pub fn normalise(text: &str) -> Self {
         Self(text.trim().to_lowercase().into())

@@ -42,7 +42,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Splits a body. `first_line` is the number of its first line in the file.
+    /// Splits a body. `first_line` is the number of the body's first line in the file.
     #[must_use]
     pub fn split(body: &str, first_line: usize, markers: Markers) -> Self {
         let mut default = String::new();
@@ -93,7 +93,7 @@ fn marker(line: &str, markers: Markers) -> Option<PersonaName> {
 struct Fence {
     letter: char,
     length: usize,
-    /// The depth of the block quotes around it.
+    /// The depth of the block quotes around the fence.
     quotes: usize,
 }
 
@@ -113,7 +113,7 @@ impl Fence {
         match open {
             Some(fence) if fence.letter == letter && length >= fence.length && rest.is_empty() => None,
             Some(fence) => Some(fence),
-            // A back-tick in the info string makes it inline code.
+            // A back-tick in the info string makes the line inline code.
             None if length >= 3 && !(letter == '`' && rest.contains('`')) => Some(Self { letter, length, quotes }),
             None => None,
         }
@@ -128,7 +128,7 @@ fn without_quotes(line: &str, quotes: usize) -> &str {
 }
 
 /// Removes the list and block quote markers from the start of a line, and returns the quote depth. A fence may open
-/// directly after them.
+/// directly after these markers.
 fn outside_containers(line: &str) -> (&str, usize) {
     let mut text = line.trim_start();
     let mut quotes = 0;
@@ -172,12 +172,12 @@ pub fn pair(mut declared: Vec<Persona>, blocks: &[Block]) -> Result<Vec<Persona>
     Ok(declared)
 }
 
-/// Returns the blocks by name. Every block must be declared.
+/// Returns the blocks by name. Every block must belong to a declared persona.
 fn written<'a>(
     wanted: &BTreeSet<&PersonaName>,
     blocks: &'a [Block],
 ) -> Result<BTreeMap<&'a PersonaName, &'a Block>, Located> {
-    // Checked first, because other errors would repeat the name.
+    // Checked first, because the messages of the other errors would repeat the long name.
     if let Some(long) = wanted.iter().find(|name| name.is_too_long()) {
         return Err(Malformed::LongPersona(PersonaName::clone(long)).into());
     }

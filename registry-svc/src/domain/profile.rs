@@ -23,7 +23,7 @@ use crate::domain::{
     yaml::{self, Shape},
 };
 
-/// The keys that identify a profile. `name` alone does not, because subagents have it too.
+/// The keys that identify a profile. `name` is not one of them, because subagents have a `name` too.
 pub const OWN_KEYS: &[&str] = &[
     "agent_type",
     "agent_persons",
@@ -282,7 +282,8 @@ fn check_name(name: &str) -> Result<AgentType, Malformed> {
     AgentType::parse(name).map_err(|error| invalid("name", error.to_string()))
 }
 
-/// Reads `tools`. Absent, or a list with `*`: every tool. A list: these tools. An empty list: no tools.
+/// Reads `tools`. If the key is absent or its list has `*`, every tool is allowed. Otherwise, the listed tools are
+/// allowed. An empty list allows no tools.
 fn tools(
     allowed: Option<NameList>,
     denied: Option<NameList>,

@@ -101,7 +101,7 @@ pub fn mode_blocks(texts: &SharedTexts) -> Vec<(Mode, Block)> {
         .collect()
 }
 
-/// Appends the footer to the system text, once. A blank footer is ignored.
+/// Appends the footer to the system text, unless the text already ends with the footer. A blank footer is ignored.
 fn with_footer(system: &str, footer: &str) -> String {
     let (system, footer) = (system.trim(), footer.trim());
     if footer.is_empty() || system.ends_with(footer) {

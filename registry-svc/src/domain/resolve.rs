@@ -43,7 +43,7 @@ pub struct SpawnRequest {
     pub agent_name: Option<PersonaName>,
     /// The explicit model.
     pub model: Option<String>,
-    /// The explicit effort, unchecked. Its error names the resolved model.
+    /// The explicit effort, unchecked. An error about the effort names the resolved model.
     pub effort: Option<String>,
     /// The explicit provider.
     pub provider: Option<String>,
@@ -80,7 +80,7 @@ struct Role<'a> {
 ///
 /// # Errors
 ///
-/// Checked in this order: the template, its digest, the persona, model, provider, effort.
+/// The values are checked in this order: the template, its digest, the persona, model, provider, effort.
 pub fn resolve(request: &SpawnRequest, context: ResolveContext<'_>) -> Result<Resolved, RegistryError> {
     let role = find(request, context.catalog)?;
     let persona = role.and_then(|role| role.selected.persona());
@@ -195,7 +195,7 @@ impl Binding {
             template.and_then(|template| template.model.clone()),
             request.inherited.model.clone(),
         );
-        // The origin of the model before alias resolution replaces it.
+        // The origin of the model. Read now, because alias resolution replaces the origin.
         let chosen_by = model.as_ref().map(|model| model.origin);
         if let Some(chosen) = &mut model {
             if let Some(target) = models.alias(&chosen.value) {
@@ -239,8 +239,8 @@ impl Binding {
     }
 }
 
-/// Returns the provider that the template names, or a warning. The template's provider is ignored if no providers are
-/// configured and the embedded catalogue does not have it, because its location is unknown.
+/// Returns the provider that the template names, or a warning. If no providers are configured, a provider that is not
+/// well known is ignored, because its location is unknown.
 fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Option<String>) {
     let Some(provider) = template.and_then(|template| template.provider.as_ref()) else {
         return (None, None);
@@ -255,8 +255,8 @@ fn of_role(template: Option<&Template>, models: &ModelCatalogue) -> (Text, Optio
     (None, Some(warning))
 }
 
-/// Returns the template's endpoint if the chosen provider is the template's own. Requests for another provider, and its
-/// API keys, must not be sent to this endpoint.
+/// Returns the template's endpoint if the chosen provider is the template's own. Requests for another provider, and the
+/// API keys of that provider, must not be sent to this endpoint.
 fn endpoint(template: &Template, provider: Option<&Chosen<String>>) -> Option<String> {
     let is_meant = match (&template.provider, provider) {
         (Some(meant), Some(chosen)) => chosen.value == *meant,
@@ -299,7 +299,7 @@ fn sandbox(template: Option<&Template>, inherited: Option<Sandbox>) -> Chosen<Sa
     }
 }
 
-/// The destination of a role's text.
+/// A role's text, as instructions and as the role block of the prompt.
 struct Texts<'a> {
     instructions: &'a str,
     mode: InstructionsMode,
@@ -333,7 +333,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Appends a text to the inherited one, separated by a blank line.
+/// Appends a text to the inherited text, separated by a blank line.
 fn appended<'a>(inherited: &str, text: &'a str) -> Cow<'a, str> {
     let inherited = inherited.trim();
     if inherited.is_empty() {

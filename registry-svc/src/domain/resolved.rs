@@ -55,14 +55,15 @@ pub struct Chosen<T> {
     pub origin: Origin,
 }
 
-/// How a template's instructions relate to inherited ones.
+/// How a template's instructions relate to the inherited instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionsMode {
-    /// They replace the inherited ones.
+    /// They replace the inherited instructions.
     Replace,
-    /// They are appended to the inherited ones.
+    /// They are appended to the inherited instructions.
     Append,
-    /// The template has no instructions of its own.
+    /// No instructions of a template apply. A graph template has only prompt blocks. Without a template, the inherited
+    /// instructions apply.
     Blocks,
 }
 
@@ -99,7 +100,7 @@ pub struct Resolved {
     pub description: Option<String>,
     /// The role's text. Without a template, the parent's instructions. Empty for graph templates.
     pub instructions: String,
-    /// The relation to inherited instructions.
+    /// The relation to the inherited instructions.
     pub instructions_mode: InstructionsMode,
     /// The blocks that are sent before the task.
     pub blocks: Vec<Block>,
@@ -120,7 +121,7 @@ pub struct Resolved {
     pub sandbox: Chosen<Sandbox>,
     /// The policy layer that the template adds, if it restricts tools.
     pub tools: Option<Layer>,
-    /// Tool patterns that children may hold.
+    /// Patterns of the tools that children may have.
     pub grant_list: Vec<String>,
     /// Agent types that may be spawned.
     pub spawn_list: Vec<String>,

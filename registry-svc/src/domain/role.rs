@@ -47,8 +47,8 @@ const RESTRICTIONS: Restrictions = Restrictions {
     lists: true,
 };
 
-/// The frontmatter as written. `read_only` is not an Option: null is an error, because the author intended a
-/// restriction and left out the value.
+/// The frontmatter as written. `read_only` is not an Option, so null is an error: the author intended a restriction and
+/// left out the value.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, expecting = "a mapping of keys")]
 struct Frontmatter {

@@ -110,7 +110,7 @@ fn use_argument(text: &str) -> Option<&str> {
     Some(name.unwrap_or_default().trim())
 }
 
-/// Returns the agent with that name or, if no name matches, with that keyword. Punctuation and case are ignored.
+/// Routes to the agent with that name or, if no name matches, with that keyword. Punctuation and case are ignored.
 fn explicit(candidates: &[Candidate<'_>], wanted: &str, reason: &str) -> Route {
     let exact = candidates.iter().find(|candidate| candidate.name == wanted);
     if let Some(candidate) = exact {

@@ -18,7 +18,7 @@ pub enum ProjectTemplates {
     Off,
 }
 
-/// Rules that an operator applies to the templates of a scope, in addition to the templates' own settings.
+/// The operator's rules for templates of projects: the endpoints that these templates may choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     allowed_endpoints: Vec<String>,
@@ -55,7 +55,7 @@ impl Rules {
     }
 }
 
-/// Normalises an endpoint by removing a trailing slash.
+/// Normalises an endpoint by removing surrounding whitespace and trailing slashes.
 fn plain(endpoint: &str) -> &str {
     endpoint.trim().trim_end_matches('/')
 }

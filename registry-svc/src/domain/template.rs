@@ -64,7 +64,7 @@ impl ToolLists {
 pub struct Persona {
     /// Its name.
     pub name: PersonaName,
-    /// A one-line description of how it differs.
+    /// A one-line description of how the persona differs from the role.
     pub description: Option<String>,
     /// Its model, which overrides the role's.
     pub model: Option<String>,
@@ -77,13 +77,13 @@ pub struct Persona {
 /// The requirements for listing a template, which the dialect determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// A description, of its personas too, and a default prompt.
+    /// A default prompt, and descriptions of the role and of each persona.
     Description,
     /// A default prompt; a description is optional.
     PromptOnly,
 }
 
-/// The operations that a graph template may perform on the graph.
+/// The operations that a node of a graph template may perform on the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EdgeManagement {
     /// Nothing.
@@ -115,7 +115,7 @@ pub struct Template {
     pub tools: ToolLists,
     /// Agent types that its threads may spawn; empty: any.
     pub spawn_list: Vec<String>,
-    /// Tool patterns that its children may hold; empty: its own policy.
+    /// Patterns of the tools that children of its threads may have; empty: the tools of the thread's own policy.
     pub grant_list: Vec<String>,
     /// Words by which routing finds it.
     pub keywords: Vec<String>,
@@ -256,8 +256,8 @@ impl Parsed {
     }
 }
 
-/// A parsed file that claims the name of a template. It keeps the name even if it is malformed, because templates of
-/// lower precedence may be less restrictive.
+/// A parsed file that claims the name of a template. A malformed file keeps the name too, because templates of lower
+/// precedence may be less restrictive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateFile {
     /// The claimed name.

@@ -1,7 +1,7 @@
 //! The only module that uses the YAML library. The library is archived upstream; replacing it affects only this file.
 //!
-//! Parsing takes two passes. The first pass reads only the [`Shape`]. It detects keys that serde would silently drop,
-//! and counts the expansion of aliases, which bounds the second pass into the caller's type.
+//! Parsing takes two passes. The first pass reads only the [`Shape`], rejects keys that serde would silently drop, and
+//! counts the expansion of aliases. This count bounds the second pass, which reads into the caller's type.
 
 use std::{cell::Cell, collections::BTreeSet, fmt};
 
@@ -13,10 +13,10 @@ use serde::{
 /// Maximum size of a YAML text, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of `[` and `{` in a text. The library's work for each token grows with the number of open brackets.
-/// All brackets count, because only the parser can tell which are closed.
+/// Closed brackets count too, because only the parser can tell which brackets are closed.
 pub const MAX_BRACKETS: usize = 256;
 /// Maximum expansion for each byte of a text. One unit is a node or a byte of a scalar. A text without aliases needs
-/// less than two.
+/// less than two units for each byte.
 const EXPANSION: usize = 4;
 /// Additional expansion that every text is allowed.
 const EXPANSION_BASE: usize = 256;
@@ -47,7 +47,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Returns the keys and values, if it is a mapping.
+    /// Returns the keys and values of a mapping. Empty for any other shape.
     #[must_use]
     pub fn entries(&self) -> &[(String, Self)] {
         match self {
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// Returns the items, if it is a sequence.
+    /// Returns the items of a sequence. Empty for any other shape.
     #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
@@ -65,13 +65,13 @@ impl Shape {
         }
     }
 
-    /// Returns whether it is a mapping that has the key.
+    /// Returns whether the shape is a mapping with the key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.entries().iter().any(|(name, _)| name == key)
     }
 
-    /// Returns the value of a key, if it is a mapping that has it.
+    /// Returns the value of a key, if the shape is a mapping with the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
@@ -80,7 +80,7 @@ impl Shape {
             .map(|(_, value)| value)
     }
 
-    /// Returns whether it is a mapping that has a sequence under the key.
+    /// Returns whether the shape is a mapping with a sequence under the key.
     #[must_use]
     pub fn has_list(&self, key: &str) -> bool {
         matches!(self.get(key), Some(Self::List(_)))
@@ -243,7 +243,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
         while let Some(key) = mapping.next_key::<String>()? {
             self.charge(1 + key.len())?;
             if key == "<<" {
-                // Merged keys would not reach the typed pass, which could lose a restriction.
+                // Merged keys would not reach the typed pass, so a restriction could be lost.
                 return Err(A::Error::custom("merge keys are not supported"));
             }
             if !seen.insert(key.clone()) {
@@ -350,7 +350,7 @@ mod tests {
 
         let deep = format!("name: {}{}", "[".repeat(200), "]".repeat(200));
         assert!(!error(&deep).message.is_empty());
-        // The library would take seconds for it.
+        // The library would take seconds for this text.
         let open = format!("name: {}", "[".repeat(60_000));
         assert!(error(&open).message.starts_with("over 256 opening brackets"));
     }

@@ -78,7 +78,7 @@ pub(super) fn page_size(value: i32) -> Result<usize, RegistryError> {
     }
 }
 
-/// Converts the name space. A value that this release does not know is rejected.
+/// Converts a name space. A value that this release does not know is rejected.
 pub(super) fn namespace(value: i32) -> Result<common::Namespace, RegistryError> {
     match common::Namespace::try_from(value) {
         Ok(common::Namespace::Unspecified | common::Namespace::AgentType) => Ok(common::Namespace::AgentType),

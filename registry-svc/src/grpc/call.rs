@@ -19,7 +19,7 @@ use crate::{
     source::{ObservedView, View, bundle::Workspace},
 };
 
-/// Number of remembered working directories above which those without a call are removed.
+/// Maximum number of remembered working directories. Above the limit, directories that no call scans are removed.
 const SWEEP_ABOVE: usize = 256;
 
 /// The registry's parts, and a token that fires when the caller disconnects.
@@ -38,8 +38,8 @@ impl Deref for Call {
 }
 
 impl Call {
-    /// Returns the templates and the footer that apply to the call now. Blocks on the disk until the caller
-    /// disconnects.
+    /// Returns the templates and the footer that apply to the call now. Blocks on the disk. Stops at the next file when
+    /// the caller disconnects.
     pub(super) fn view(&self, workspace: &Workspace) -> Result<View, RegistryError> {
         self.parts.view(workspace, &self.abandoned)
     }

@@ -39,7 +39,7 @@ pub(super) fn list(call: &Call, request: ListDiagnosticsRequest) -> Result<ListD
     })
 }
 
-/// Returns the digest that a token belongs to: the request and its present findings.
+/// Returns the digest that a token belongs to. It covers the request and the current findings.
 fn identity(workspace: &Workspace, diagnostics: &[Diagnostic]) -> Digest {
     let mut digest = DigestBuilder::new();
     match workspace {

@@ -13,7 +13,8 @@ use crate::{
 /// Maximum size of one page, in bytes. A larger single item is sent alone.
 pub(super) const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Token version. It changes with the meaning of tokens, so that tokens of another release are rejected.
+/// The version of tokens. It changes when the meaning of tokens changes, so that tokens of another release are
+/// rejected.
 const VERSION: &str = "1";
 
 /// The start of a page, and its size limits.

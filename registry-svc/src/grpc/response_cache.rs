@@ -17,7 +17,7 @@ use crate::{
     source::View,
 };
 
-/// The sizes include request, response and footer. A larger request is not looked up.
+/// The sizes include request, response and footer. A request that alone exceeds `entry_bytes` is not looked up.
 const LIMITS: MemoLimits = MemoLimits {
     entries: 1_024,
     bytes: 32 * 1024 * 1024,
@@ -34,8 +34,8 @@ impl Default for ResponseCache {
     }
 }
 
-/// A response and the catalogue and footer that it was computed from, which are compared by address. A reference to
-/// each is kept so that the address cannot be reused. The reference to the catalogue is weak, so a cached response does
+/// A response, and the catalogue and footer that it was computed from. They are compared by address. A reference to
+/// each is kept so that its address cannot be reused. The reference to the catalogue is weak, so a cached response does
 /// not keep a large catalogue in memory.
 #[derive(Debug)]
 struct CachedResponse {

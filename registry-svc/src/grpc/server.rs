@@ -1,6 +1,6 @@
 //! The gRPC server. All methods share one message size limit, except for the methods that carry a bundle, which have
-//! their own. A bundle is in memory before the service can check it and until it is sent, so only a few of these calls
-//! run at a time.
+//! their own. The whole bundle is in memory while such a call receives or sends it, so only a few of these calls run at
+//! a time.
 
 use std::{
     convert::Infallible,
@@ -41,7 +41,8 @@ const BUNDLE_METHODS: &[&str] = &[
 ];
 /// Maximum number of concurrent calls that carry a bundle. A call lasts until its response is read or abandoned.
 const MAX_TRANSFERS: usize = 4;
-/// Maximum time until the response to a call that carries a bundle begins.
+/// Maximum time until the response to a call that carries a bundle begins. Afterwards, the maximum time that the
+/// response holds its slot.
 const TRANSFER_WITHIN: Duration = Duration::from_secs(60);
 
 /// The service, ready to be added to a server. Created by [`crate::Registry::service`].

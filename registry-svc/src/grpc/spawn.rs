@@ -12,8 +12,8 @@ use crate::{
     grpc::{agents::graph_name, bounds, call::Call, convert, response_cache::EncodedResponse},
 };
 
-/// Returns the cached response if nothing has changed since. Never blocks. `request` has no `known_etag`, here and in
-/// [`resolve`], because the response does not depend on it.
+/// Returns the cached response if nothing has changed since. Never blocks. The caller has removed `known_etag` from
+/// `request`, as it does for [`resolve`], because the response does not depend on that field.
 pub(super) fn known(parts: &Parts, request: &ResolveSpawnRequest) -> Option<EncodedResponse> {
     let workspace = bounds::workspace(request.cwd.clone(), request.workspace_digest.clone()).ok()?;
     let view = parts.cached_view(&workspace)?;

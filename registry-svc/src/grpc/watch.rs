@@ -37,7 +37,7 @@ use crate::{
 /// Maximum number of unread messages of a watcher. When the limit is reached, sending pauses until the client reads,
 /// and no change is lost.
 const OUTBOX: usize = 4;
-/// Maximum time to wait for a client that does not read, to deliver the final status.
+/// Maximum time that the final status of a stream waits for a client that does not read.
 const FINAL_STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum polling interval for a workspace whose changes may cause no event.
 const POLL_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ pub struct WatchBounds {
     pub streams: usize,
     /// Time in which further changes are collected after the first one.
     pub debounce: Duration,
-    /// Polling interval of a watcher that is not woken.
+    /// Polling interval of a watcher that no change on disk wakes.
     pub poll: Duration,
     /// Maximum silence of a stream before it repeats its revision.
     pub bookmark_every: Duration,
@@ -149,7 +149,7 @@ impl AgentWatch {
         }
     }
 
-    /// Returns the current state. Every later change invalidates its handle.
+    /// Returns the current state. Every later change invalidates the handle of that state.
     async fn read(&self) -> Result<ObservedView, RegistryError> {
         let workspace = self.workspace.clone();
         call::run(&self.parts, Some(&self.workspace), move |call| {
@@ -209,8 +209,8 @@ impl AgentWatch {
     }
 }
 
-/// Returns the messages that describe a change. A state may need several messages. Only the last one has the revision,
-/// the removed names and the findings, which marks the end of the state.
+/// Returns the messages that describe a change. A state may need several messages. Only the last message has the
+/// revision, the removed names and the findings. The revision marks the end of the state.
 fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgentsResponse>, RegistryError> {
     let Changes { changed, removed } = changes::between(before, after)?;
     let mut messages = Vec::new();
@@ -234,7 +234,7 @@ fn messages(before: Option<&Catalog>, after: &Catalog) -> Result<Vec<WatchAgents
     Ok(messages)
 }
 
-/// Adds up to a fifth, so that streams that started together do not end together.
+/// Adds up to a fifth of the lifetime, so that streams that started together do not end together.
 fn jittered(lifetime: Duration) -> Duration {
     let random = RandomState::new().hash_one(lifetime) % 1_000;
     lifetime + lifetime / 5 * u32::try_from(random).unwrap_or_default() / 1_000
@@ -269,7 +269,7 @@ mod tests {
             footer: "".into(),
         };
         let following = watch.follow(&outbox, ObservedView { view, guarded: None });
-        // The timeout ends a failing test.
+        // Without the timeout, a failing test would not end.
         let ended = timeout(Duration::from_secs(30), following).await.unwrap();
         assert!(matches!(ended, Err(End::Planned)));
     }

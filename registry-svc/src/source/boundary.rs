@@ -10,7 +10,8 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct HiddenDirectories(Arc<[PathBuf]>);
 
-/// The boundary of a scope's files. After links are followed, they must lie inside it and outside hidden directories.
+/// The boundary of a scope's files. After links are followed, the files must lie inside the boundary and outside hidden
+/// directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Boundary {
     /// The canonical directory.
@@ -43,8 +44,8 @@ impl Boundary {
     }
 
     /// Returns whether the hidden directory hides the path. The hidden directory is resolved each time because it may
-    /// be created later. A project inside it, such as a thread's worktree, stays readable: its boundary separates it
-    /// from the rest of the directory.
+    /// be created later. A project inside the hidden directory, such as a thread's worktree, stays readable: the
+    /// boundary of the project separates the project from the rest of the hidden directory.
     fn hides(&self, hidden: &Path, path: &Path) -> bool {
         fs::canonicalize(hidden).is_ok_and(|hidden| {
             let is_deeper = self.around.starts_with(&hidden) && self.around != hidden;

@@ -303,7 +303,7 @@ struct Bundle {
 struct BundlePath<'a> {
     /// The directory of the project, or the home: empty, or a path that ends with `/`.
     base: &'a str,
-    /// The directory of templates or footers in it.
+    /// The directory of templates or footers below `base`.
     location: &'static str,
     /// The file's path below that directory.
     below: &'a str,
@@ -491,7 +491,7 @@ fn check_file(file: &Upload) -> Result<(), RegistryError> {
 }
 
 /// Returns the location of a file, or `None` if its path is not in a directory of templates or footers. The agents of
-/// all other programs are accepted, because a client need not know which of them the registry imports.
+/// all other programs are accepted, because a client need not know which programs' agents the registry imports.
 fn locate(scope: Scope, path: &str) -> Option<BundlePath<'_>> {
     let (directory, name) = path.rsplit_once('/')?;
     let is_valid_base = |location: &'static str, base: &str| {

@@ -83,15 +83,15 @@ pub(crate) struct Directories {
     listings: StampedCache<PathBuf, Result<Listing, String>>,
     files: StampedCache<FileKey, Loaded>,
     /// Limits how many threads parse at the same time. They are admitted in order of arrival, so a large directory
-    /// delays another one by a single file.
+    /// delays another directory by at most one file.
     parsing: Semaphore,
     /// The number of files that were parsed.
     #[cfg(test)]
     parsed: AtomicUsize,
 }
 
-/// The location of a file, its path below it, and whether the file is parsed. It is not parsed if the work budget is
-/// exhausted.
+/// The location of a file, the path of the file below the location, and whether the file is parsed. A file is not
+/// parsed if the work budget is exhausted.
 type FileKey = (TemplateDirectory, Family, PathBuf, bool);
 
 /// A file after parsing, and the part of the work budget that it uses.
@@ -242,7 +242,7 @@ impl Directories {
     ///
     /// # Errors
     ///
-    /// The directory whose files are all rejected, and the reason, worded for its owner.
+    /// The directory whose files are all rejected, and the reason, worded for the owner of the directory.
     fn add(
         &self,
         location: &Location,
@@ -287,7 +287,7 @@ impl Directories {
                 budget.spend(loaded.work);
                 add_claim(&loaded.claim, level);
             }
-            // Removed since the directory was listed.
+            // The file was removed after the directory was listed.
             Err(_) if fs::symlink_metadata(&file.path).is_err() => {}
             // A link that is dangling or must not be followed.
             Err(_) => add_claim(&load().claim, level),
@@ -362,7 +362,7 @@ fn sort_by_dialect(level: &mut Level) {
 ///
 /// # Errors
 ///
-/// The directory whose files are all rejected, and the reason, worded for its owner.
+/// The directory whose files are all rejected, and the reason, worded for the owner of the directory.
 pub(super) fn candidates<L>(
     location: &Location,
     mut list: impl FnMut(&Path) -> Option<L>,
@@ -394,7 +394,8 @@ where
             }
         }
     }
-    // Compared as bytes, like the paths of a bundle, so that `a-b.md` and `a/b.md` have the same order in both.
+    // Compared as bytes, like the paths of a bundle, so that `a-b.md` and `a/b.md` have the same order on disk and in a
+    // bundle.
     found.sort_by(|one, other| one.below.as_os_str().cmp(other.below.as_os_str()));
     Ok(found)
 }
@@ -403,7 +404,7 @@ where
 ///
 /// # Errors
 ///
-/// The reason why none of them is used, worded for their owner.
+/// The reason why no file of the directory is used, worded for the owner of the directory.
 pub(super) fn list(directory: &Path) -> Result<Listing, String> {
     let unreadable = |error: io::Error| format!("the directory cannot be read: {error}");
     let mut listing = Listing::default();
@@ -522,7 +523,7 @@ mod tests {
         for number in 0..MAX_BYTES as u64 / MAX_FILE_BYTES {
             file(format!("{number}.md"), MAX_FILE_BYTES);
         }
-        // Neither of these would be read.
+        // Neither of these files would be read.
         file("large.md".to_owned(), MAX_FILE_BYTES + 1);
         file("notes.txt".to_owned(), 1);
         let before = level(&tree.base, Family::Roles);

@@ -45,7 +45,7 @@ impl Footers {
         }
     }
 
-    /// Returns the first readable footer, and findings about unreadable ones before it. A blank footer is
+    /// Returns the first readable footer, and findings about the unreadable footers before it. A blank footer is
     /// returned too, and disables the footer.
     #[must_use]
     pub(crate) fn find(

@@ -45,9 +45,9 @@ pub struct Gathered {
     pub findings: Vec<Diagnostic>,
 }
 
-/// Gathers the templates and footers that apply to `cwd`: those of the project between it and `root`, and those of
-/// `home`. The client does not know which other programs' agents the registry imports, so all of them are included.
-/// Data directories are excluded. Blocks on the disk.
+/// Gathers the templates and footers that apply to `cwd`: those of the project between `cwd` and `root`, and those of
+/// `home`. The client does not know which other programs' agents the registry imports, so the agents of all supported
+/// programs are included. Data directories are excluded. Blocks on the disk.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ impl BundleBuilder {
         match fs::metadata(&path) {
             // A directory is never a template.
             Ok(metadata) if metadata.is_dir() => return,
-            // Removed since the directory was listed.
+            // The file was removed after the directory was listed.
             Err(_) if fs::symlink_metadata(&path).is_err() => return,
             // Includes dangling links, which fail when they are read.
             Ok(_) | Err(_) => {}
@@ -150,7 +150,7 @@ impl BundleBuilder {
 
     fn note(&mut self, path: &Path, why: &str) {
         let finding = directory::note(path, None, Finding::error(FindingKind::Unreadable, None, why));
-        // Profiles and Codex's own agents share a directory.
+        // Profiles and Codex's own agents share a directory, so the same finding can occur twice.
         if !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
@@ -230,7 +230,7 @@ mod tests {
         tree.write("repo/.codex/collab/codex_system_footer.md", "The project's footer.");
         tree.write("home/.codex/.agents/clerk.md", ROLE);
         tree.write("home/.codex/.agents/mine.md", ROLE);
-        // Too large, so it is invalid, and shadows the embedded one.
+        // The file is too large and therefore invalid, and it shadows the embedded role.
         tree.write("repo/.codex/.agents/worker.md", "x".repeat(2 * 1024 * 1024));
         tree.link(tree.at("repo/.claude/agents"), "repo/.gemini/agents");
         for import in [None].into_iter().chain(ForeignFormat::ALL.iter().copied().map(Some)) {

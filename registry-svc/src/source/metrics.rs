@@ -28,7 +28,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Records the load of a catalogue. `kept` are the catalogues in memory after it.
+    /// Records the load of a catalogue. `kept` are the catalogues in memory after the load.
     pub fn loaded<'c>(&self, kept: impl Iterator<Item = &'c Catalog>) {
         self.loads.add(1, &[]);
         let templates: usize = kept.map(Catalog::count).sum();

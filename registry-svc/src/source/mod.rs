@@ -72,7 +72,7 @@ pub(crate) struct View {
     pub(crate) footer: Arc<str>,
 }
 
-/// A view, and the handle with which a watcher waits for its changes.
+/// A view, and the handle with which a watcher waits for changes of the view.
 #[derive(Clone, Debug)]
 pub(crate) struct ObservedView {
     /// The current state.
@@ -81,7 +81,8 @@ pub(crate) struct ObservedView {
     pub(crate) guarded: Option<Arc<Guarded<View>>>,
 }
 
-/// The templates to use, in addition to Troupe's own dialects in every scope.
+/// Options for the use of templates. Templates of Troupe's own dialects in the user's home and in the binary need no
+/// option.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TemplateOptions {
     /// The foreign formats, in order of precedence.
@@ -346,7 +347,8 @@ fn locations(
     deduplicated(locations)
 }
 
-/// Keeps the first of several locations with the same directory. A link can make two directories identical.
+/// Keeps the first of several locations with the same directory, because a link can make two directories identical.
+/// Codex's own agents (TOML files) may share a directory with another family (Markdown files).
 fn deduplicated(locations: Vec<Location>) -> Vec<Location> {
     let is_toml = |location: &Location| location.family == Family::Foreign(ForeignFormat::Codex);
     let mut kept: Vec<Location> = Vec::with_capacity(locations.len());

@@ -42,7 +42,7 @@ pub(crate) enum Unreadable {
     /// threads receive it and must not learn the layout of the file system.
     #[error("a link leads outside the project or the home")]
     OutsideBoundary,
-    /// The files before it use up the work budget of its directory.
+    /// The files before this file use up the work budget of the directory.
     #[error(
         "not read: the files before it use up the parsing budget of the directory ({MAX_WORK} units of about one byte of \
          YAML); remove or shorten files"
@@ -53,8 +53,9 @@ pub(crate) enum Unreadable {
     Io(#[from] io::Error),
 }
 
-/// Returns the metadata of a file in a scanned directory, following links. The scan is notified of a link's target and
-/// of a file with several names, which can change through its other names without an event.
+/// Returns the metadata of a file in a scanned directory, following links. The scan observes the target of a link. A
+/// file with several hard links makes the scan unreliable, because the file can change through another name without an
+/// event.
 pub(crate) fn metadata(path: &Path, is_link: bool, scan: &mut Scan<'_>) -> io::Result<Metadata> {
     if is_link {
         scan.observe_link(path);
@@ -77,8 +78,8 @@ pub(crate) fn bytes(path: &Path, boundary: &Boundary) -> Result<Vec<u8>, Unreada
     if !boundary.contains(&path) {
         return Err(Unreadable::OutsideBoundary);
     }
-    // Checked before opening, because opening a device may have side effects, and again after it, because the file may
-    // have been replaced.
+    // Checked before opening, because opening a device may have side effects, and again after opening, because the file
+    // may have been replaced.
     check(&fs::metadata(&path)?)?;
     let file = open(&path)?;
     check(&file.metadata()?)?;
@@ -100,7 +101,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens the file at a canonical path, without the guarantees of Linux.
+/// Opens the file at a canonical path. Only Linux can refuse links while it opens a path, so the path is checked
+/// afterwards.
 #[cfg(not(target_os = "linux"))]
 fn open(path: &Path) -> io::Result<File> {
     open_and_compare(path)

@@ -24,8 +24,8 @@ pub(crate) struct SearchRoots {
 }
 
 impl Sources {
-    /// Returns the current project and home of a call. `scan` observes every path that determines them and every
-    /// location in them.
+    /// Returns the current project and home of a call. `scan` observes every path that determines them, and every
+    /// directory in them that may hold templates or footers.
     ///
     /// # Errors
     ///

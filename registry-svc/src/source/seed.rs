@@ -90,7 +90,7 @@ fn try_seed(directory: &Path, files: &[SeedFile], report: &mut SeedReport) -> io
     }
     let is_empty = targets.iter().all(|(_, existing)| matches!(existing, Existing::Absent));
     let mut manifest = match read_manifest(directory)? {
-        // Also applies if all copies were deleted: an empty directory is always seeded.
+        // Also applies if all copies were deleted: a directory with none of the files is always seeded.
         _ if is_empty => Manifest::default(),
         Some(manifest) => manifest,
         None => return Ok(()),

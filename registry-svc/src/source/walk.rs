@@ -95,8 +95,9 @@ fn not_found_error(cwd: &str, roots: &[PathBuf]) -> RegistryError {
     }
 }
 
-/// Returns whether a nonexistent path would be inside the roots. A dangling link is judged lexically, and then by the
-/// existing part of its path inside the roots.
+/// Returns whether a nonexistent path would be inside the roots. The longest existing part of the path decides. If that
+/// part is a dangling link, the target of the link must be inside the roots, first lexically and then by this same
+/// rule.
 fn ends_inside(path: &Path, roots: &[PathBuf], links: u8) -> bool {
     let Some(found) = path.ancestors().find(|path| fs::symlink_metadata(path).is_ok()) else {
         return false;

@@ -1,4 +1,5 @@
-//! The registry over gRPC, on a free port with files of its own, see [`site`]; and properties of its pure domain.
+//! Tests of the registry over gRPC, on a free port and with files of its own (see [`site`]), and properties of its pure
+//! domain.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bundles;

@@ -153,7 +153,7 @@ fn any_tools() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec(tool.prop_map(str::to_owned), 0..3)
 }
 
-/// Returns templates with several errors: known, misspelt and repeated keys with fitting and other values.
+/// Generates templates with several errors: known, misspelt and repeated keys with fitting and other values.
 fn broken_template() -> impl Strategy<Value = String> {
     let keys = prop::sample::select(vec![
         "name",

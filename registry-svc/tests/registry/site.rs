@@ -23,7 +23,7 @@ use troupe_proto::{
     },
 };
 
-/// Checks code, reason and the start of the text.
+/// Checks the code, the reason and the start of the text of a status.
 pub(crate) fn assert_fault(status: &Status, code: Code, reason: Reason, text: &str) {
     assert_eq!(status.code(), code, "{status}");
     assert_eq!(reason_of(status), Some(reason), "{status}");

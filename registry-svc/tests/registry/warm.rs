@@ -266,7 +266,7 @@ async fn concurrent_calls_do_not_hide_changes() {
         let (mut client, request) = (site.client(), site.spawn("who"));
         others.spawn(async move {
             loop {
-                // Half of the file may be written.
+                // At this moment, the file may be incomplete.
                 let _ = client.resolve_spawn(request.clone()).await;
             }
         });

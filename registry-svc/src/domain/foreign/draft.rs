@@ -354,8 +354,8 @@ impl ImportDraft {
     ///
     /// # Errors
     ///
-    /// If the key restricts in another dialect, or resembles a key that restricts in this one. A typo must not make an
-    /// agent less restricted.
+    /// If the key restricts agents in another dialect, or resembles a key that restricts agents in this one. A typo
+    /// must not make an agent less restricted.
     fn unmapped_reason(&self, key: &str, field: &Field) -> Result<Why, Located> {
         if let Some((_, why)) = UNMAPPED_KEYS.iter().find(|(name, _)| *name == key) {
             return Ok(*why);

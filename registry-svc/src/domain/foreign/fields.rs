@@ -9,8 +9,8 @@ use crate::domain::{
     toml, yaml,
 };
 
-/// Maximum number of keys in a file. Agent programs define fewer than half as many. The limit bounds the search for
-/// each key's line.
+/// Maximum number of keys in a file. No agent program defines half as many keys. The line of each key is searched in
+/// the text, so the limit bounds that work.
 pub(super) const MAX_KEYS: usize = 100;
 
 /// The Codex key that holds the prompt.
@@ -22,7 +22,7 @@ pub(super) struct Field {
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) line: Option<usize>,
-    /// The keys of a mapping in text order. In some formats the last match applies.
+    /// The keys of a mapping, in the order of the text. In some formats, the last matching key applies.
     pub(super) order: Vec<String>,
 }
 

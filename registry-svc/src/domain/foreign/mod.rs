@@ -196,7 +196,7 @@ fn unsupported(fields: &Fields) -> Option<Finding> {
 fn name(format: ForeignFormat, stem: &str, fields: &Fields) -> Result<AgentType, Located> {
     let (written, line) = match format.name_key().and_then(|key| fields.get(key)) {
         Some(field) => (field.text()?, field.line),
-        // Codex also names a role by its file.
+        // A Codex agent without a name key has the name of its file.
         None if matches!(format, ForeignFormat::ClaudeCode | ForeignFormat::Gemini) => {
             return Err(Malformed::MissingField("name").into());
         }

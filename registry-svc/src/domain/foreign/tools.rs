@@ -156,7 +156,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Splits a comma-separated text. Commas in brackets belong to an entry.
+/// Splits a comma-separated text. A comma in brackets does not separate entries.
 #[must_use]
 pub fn entries(text: &str) -> Vec<String> {
     let mut entries = Vec::new();

@@ -21,8 +21,8 @@ use crate::domain::{
 /// Maximum number of errors that are searched for in one text.
 const MAX_ERRORS: usize = 20;
 
-/// The kind of template to read a text as. The path of another program's agent determines the program; otherwise the
-/// text is read as an agent of Claude Code.
+/// The kind of template to read a text as. For an agent of another program, the path determines the program. If the
+/// path names no program, the text is read as an agent of Claude Code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LintKind {
     /// `.codex/.agents/*.md`
@@ -65,7 +65,7 @@ impl LintKind {
 /// Names that lint cannot determine from the text alone.
 #[derive(Clone, Debug, Default)]
 pub struct KnownNames {
-    /// The roles that `spawn_list` may name. `None`: they are not checked.
+    /// The roles that `spawn_list` may name. `None`: the roles are not checked.
     pub roles: Option<Vec<AgentType>>,
     /// Tools of the user's own programs.
     pub tools: Vec<String>,
@@ -197,7 +197,7 @@ fn find_all_errors(
                 break;
             }
         };
-        // Removing a key may change the detected dialect, whose errors do not apply.
+        // Removing a key may change the detected dialect. The errors of another dialect do not apply.
         if *dialect.get_or_insert(file.dialect) != file.dialect {
             break;
         }
@@ -281,7 +281,7 @@ fn is_safe(finding: &Finding, line: &str, lines: &[&str]) -> bool {
     if !is_top_level(line) {
         return finding.kind != FindingKind::MisplacedRestriction;
     }
-    // Entries of a list have the same keys, so only the top level is compared.
+    // Entries of a list may have the same keys, so only the keys of the top level are compared.
     let has_key = |line: &&str| {
         let rest = line.strip_prefix(replacement.to.as_str());
         rest.is_some_and(|rest| rest.trim_start().starts_with([':', '=']))

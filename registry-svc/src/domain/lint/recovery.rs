@@ -4,7 +4,7 @@
 use crate::domain::malformed::Malformed;
 
 const FENCE: &str = "---";
-/// A valid name that no author uses, so that no finding is about it.
+/// A valid name that no author uses. No finding about the author's text mentions it.
 const TEXT: &str = "placeholder-of-lint";
 /// Valid values of keys that a dialect may require.
 const PLACEHOLDERS: &[(&str, &str)] = &[
@@ -14,7 +14,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("model", TEXT),
     ("color", "blue"),
 ];
-/// Keys that declare personas. Without them, the body must not have blocks.
+/// Keys that declare personas. Without these keys, the body must not have persona blocks.
 const PERSONA_KEYS: &[&str] = &["agent_names", "agent_persons"];
 
 /// A text without one of its errors.

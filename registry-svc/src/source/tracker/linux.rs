@@ -116,7 +116,7 @@ enum Interest<'a> {
     Everything,
 }
 
-/// A guarantee that cached values are current, as long as it holds.
+/// A guarantee that cached values are current. [`ChangeTracker::is_current`] tells whether the guarantee still holds.
 #[derive(Debug)]
 pub(crate) struct CacheGuard {
     made: Instant,
@@ -190,7 +190,7 @@ impl ChangeTracker {
         AsyncFd::new(descriptor.try_clone().ok()?).ok()
     }
 
-    /// Returns whether no observed location has changed.
+    /// Returns whether no location that the guard covers has changed.
     fn holds(&self, guard: &CacheGuard) -> bool {
         let mut watched = self.lock();
         watched.drain();
@@ -451,7 +451,8 @@ impl Scan<'_> {
         })
     }
 
-    /// Watches a directory. Later changes are recorded; a read after this call sees all earlier changes.
+    /// Watches a directory. Changes after this call are recorded, and a read after this call sees all changes before
+    /// it.
     fn watch(&mut self, directory: &Path, interest: Interest<'_>) {
         match self.add_watch(directory, interest.flags()) {
             Some(watch) if self.tracker.add_interest(watch, interest, self.since) => {
