@@ -196,7 +196,8 @@ impl Program {
         self.shutdown.clone()
     }
 
-    /// Waits until the service is open. Returns `None` if the shutdown was triggered first.
+    /// Waits until the service is open and returns the result of `opening`. Returns `None` if the shutdown was
+    /// triggered first.
     pub async fn open<F: Future>(&self, opening: F) -> Option<F::Output> {
         tokio::select! {
             opened = opening => Some(opened),
@@ -226,8 +227,8 @@ impl Program {
         paths::write_ready_file(path, &said)
     }
 
-    /// Runs the service to its end. Returns `None` if the service did not end within the time after the shutdown. The
-    /// remaining work is then abandoned; acknowledged writes are already durable.
+    /// Runs the service to its end. Returns `None` if the service did not end within [`SERVICE_ENDS_WITHIN`] after the
+    /// trigger of the shutdown. The remaining work is then abandoned; acknowledged writes are already durable.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ pub struct ServeLimits {
     /// Maximum number of concurrent calls on one connection, which are HTTP/2 streams.
     pub max_streams_per_connection: u32,
     /// Maximum number of calls from operators, runners and services, over all connections, whose response has not
-    /// begun. More calls are rejected as OVERLOADED. The same applies to the limits below.
+    /// begun. Calls above this limit, or above one of the following limits on calls, are rejected as OVERLOADED.
     pub max_calls_in_flight: usize,
     /// The part of `max_calls_in_flight` that one caller may use.
     pub max_calls_per_caller: usize,
@@ -32,7 +32,7 @@ pub struct ServeLimits {
     /// The part of `max_calls_of_threads` that one thread may use.
     pub max_calls_per_thread: usize,
     /// Maximum number of calls from operators, runners and services to methods that may block for minutes. These calls
-    /// do not count elsewhere.
+    /// do not count toward the limits above.
     pub max_waits: usize,
     /// The part of `max_waits` that one caller may use.
     pub max_waits_per_caller: usize,

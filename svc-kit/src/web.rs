@@ -100,7 +100,8 @@ pub async fn serve(
     Ok(ended?)
 }
 
-/// Maximum time for responses in progress at shutdown. A connection that never sent a request takes all of it.
+/// Maximum time that the shutdown waits for responses in progress. If a connection has never sent a request, the
+/// shutdown waits for this whole time.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
