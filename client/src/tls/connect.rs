@@ -65,7 +65,8 @@ pub fn channel_to(endpoint: &Endpoint, files: &ClientFiles, server_name: &str) -
     }
 }
 
-/// Returns a function that creates channels that connect on first use. They share the last valid content of the files.
+/// Returns a function that creates channels that connect on first use. The channels share the last valid content of the
+/// files.
 pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
     let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
     move || match &connector {
