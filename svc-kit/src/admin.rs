@@ -175,7 +175,8 @@ impl Admin {
     /// connections. Call it last, so that probes see the services drain.
     pub async fn end(mut self) {
         self.ended.cancel();
-        // Health watchers have received the change. Removing the names ends their streams, which do not end otherwise.
+        // The services have already reported NOT_SERVING to the health watchers. Removing the names ends the watchers'
+        // streams, which do not end otherwise.
         for name in self.names.iter().map(String::as_str).chain([LIVENESS]) {
             self.reporter.clear_service_status(name).await;
         }

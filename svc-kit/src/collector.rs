@@ -126,7 +126,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Prefix of the OTLP variables.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP";
 
-/// Returns a variable and its value; an empty one counts as unset.
+/// Returns a variable and its value. An empty value counts as unset.
 pub(crate) fn given(variable: &str) -> Option<(String, String)> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     Some((variable.to_owned(), value))

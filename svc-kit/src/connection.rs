@@ -162,7 +162,8 @@ pub(crate) fn accept(
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    // One more than the maximum, for the new connection that ends the oldest handshake.
+    // One more than the maximum number of connections: a new connection can be accepted while it ends the oldest
+    // handshake.
     let handshakes = rules.bounds.total.saturating_add(1);
     let accept_loop = Arc::new(AcceptLoop {
         rules,

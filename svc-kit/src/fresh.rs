@@ -84,8 +84,8 @@ impl<T> Fresh<T> {
         })
     }
 
-    /// Returns the value of the current files, or the previous value if they cannot be used. Blocks on disk access if
-    /// they changed.
+    /// Returns the value of the current files, or the previous value if they cannot be used. Blocks on disk access: it
+    /// always reads the metadata of the files, and their content if they changed.
     pub(crate) fn get<E: Display>(&self, make: impl FnOnce() -> Result<T, E>) -> Arc<T> {
         self.get_at(SystemTime::now(), make)
     }

@@ -17,8 +17,8 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// The header with the caller of a call that one member of a cluster forwards to another.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("troupe-principal");
 
-/// Marks a request that another member of the cluster forwarded. It is not forwarded again, and not logged as a new
-/// call.
+/// Marks a request that another member of the cluster forwarded. Such a request is not forwarded again, and not logged
+/// as a new call.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded;
 

@@ -163,7 +163,7 @@ impl Keys {
         }
     }
 
-    /// Requests an early refresh, because a token named an unknown key: the issuer may have a new one.
+    /// Requests an early refresh, because a token named an unknown key: the issuer may have a new key.
     pub(crate) fn request_refresh(&self) {
         match self {
             // The file was already checked for a change when the keys were looked up for this token.

@@ -173,8 +173,8 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// Starts signal handling, telemetry and the admin port for these `services`. It runs before the service opens,
-    /// which may take long: in the meantime the process reports that it is alive and can be stopped.
+    /// Starts signal handling, telemetry and the admin port for these `services`. Call this function before the service
+    /// opens. Opening may take long; in the meantime the process reports that it is alive, and it can be stopped.
     ///
     /// # Errors
     ///
@@ -254,8 +254,8 @@ impl Program {
         }
     }
 
-    /// Stops the admin port and exports the remaining telemetry. It runs after the service, so that the drain is
-    /// observable.
+    /// Stops the admin port and exports the remaining telemetry. Call this function after the service has ended, so
+    /// that the drain is observable.
     pub async fn end(self) {
         let Self {
             shutdown,

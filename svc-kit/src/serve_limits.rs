@@ -7,8 +7,8 @@ use crate::shutdown::DRAINS_WITHIN;
 /// The limits of a server. The generated servers of the services limit the sizes of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Maximum number of connections. When it is reached, the oldest connection without an authenticated caller is
-    /// closed for a new one, otherwise an idle one.
+    /// Maximum number of connections. When it is reached, a new connection replaces the oldest connection without an
+    /// authenticated caller, or else the connection that has been idle longest.
     pub max_connections: usize,
     /// Maximum number of connections from one address, or from one /64 network for IPv6. Loopback has no limit of its
     /// own.

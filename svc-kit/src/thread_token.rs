@@ -7,7 +7,7 @@
 //!
 //! A token contains no permissions and no expiry. The service looks up permissions, and a token ends when its thread
 //! ends or gets a new generation. A thread and a generation always have the same token, so a repeated spawn returns the
-//! first token. The caller cannot tell failures apart.
+//! first token. The caller cannot find out why a token was rejected.
 
 use std::{fmt, path::Path};
 

@@ -1,7 +1,7 @@
 //! Traces: spans of calls and of agents' turns, exported over OTLP to the endpoint in OpenTelemetry's variables.
 //!
-//! The module `collector` enables the export. Without it spans have no cost, and the trace context of a call is still
-//! passed on. Spans contain names, ids and numbers, and no text of prompts, inputs or outputs.
+//! The module `collector` enables the export. Without the export, spans have no cost, and the trace context of a call
+//! is still passed on. Spans contain names, ids and numbers, and no text of prompts, inputs or outputs.
 
 use std::{
     borrow::Cow,

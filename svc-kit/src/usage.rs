@@ -115,7 +115,7 @@ impl Connections {
 
 impl Table {
     /// Closes the first connection, in the order of [`Connections::admit`], for which `may_end` is true. Returns
-    /// whether there was one.
+    /// whether it closed one.
     fn end_one(&mut self, may_end: impl Fn(&Connection) -> bool) -> bool {
         let mut unknown = self.unknown.iter().filter_map(|number| self.all.get(number));
         let first = unknown.find(|connection| may_end(connection)).or_else(|| {

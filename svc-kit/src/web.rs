@@ -1,5 +1,5 @@
-//! A port for HTTP/1.1 and HTTP/2 that checks its callers by itself, such as one with gRPC and JSON over HTTP together.
-//! Only connections are bounded here; the routes bound their calls.
+//! A port for HTTP/1.1 and HTTP/2 that checks its callers by itself, such as a port that serves both gRPC and JSON over
+//! HTTP. Only connections are bounded here; the routes bound their calls.
 
 use std::{io, time::Duration};
 

@@ -162,7 +162,8 @@ impl Service<Uri> for Connector {
 }
 
 impl ClientFiles {
-    /// Reads the files into a configuration for connections that are neither gRPC nor HTTP. It offers no ALPN protocol.
+    /// Reads the files into a configuration for connections that are neither gRPC nor HTTP. The configuration offers no
+    /// ALPN protocol.
     ///
     /// # Errors
     ///

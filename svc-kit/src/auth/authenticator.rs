@@ -100,7 +100,8 @@ impl Authenticator {
         self
     }
 
-    /// Accepts calls that other members of the cluster forward with this token. The call names its caller.
+    /// Accepts calls that other members of the cluster forward with this token. A forwarded call names the caller for
+    /// which it is made.
     #[must_use]
     pub fn members(mut self, token: impl Into<Tokens>) -> Self {
         self.members = Some(token.into());
