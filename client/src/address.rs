@@ -36,8 +36,9 @@ impl Address {
         Self::over(service, text, ClientFiles::default())
     }
 
-    /// Parses an address: a URL, or a `host:port`, whose URL is `https` if there are TLS files. With `http` to another
-    /// machine, a token would leave this one in plaintext although the caller wants TLS.
+    /// Parses an address: a URL, or a `host:port`, whose URL is `https` if there are TLS files. With TLS files, an
+    /// `http` URL of another machine is an error: the token would leave this machine in plaintext although the caller
+    /// wants TLS.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ const FIRST: Duration = Duration::from_millis(200);
 /// Maximum delay between two attempts.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The delay before the next attempt. None before the first attempt.
+/// The delay before the next attempt. There is no delay before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     delay: Duration,

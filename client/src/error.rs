@@ -25,7 +25,7 @@ pub enum Error {
         /// Its URL.
         url: String,
     },
-    /// A client certificate has no key, or the reverse.
+    /// A client certificate has no key, or a key has no certificate.
     #[error("TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY belong together; set both or none")]
     HalfIdentity,
     /// The token is not visible ASCII.

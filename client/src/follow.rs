@@ -31,7 +31,7 @@ pub trait Watch: Send + 'static {
     /// Prepares the position for another call after an interrupted stream.
     fn interrupted(&mut self) {}
 
-    /// Forgets a position that the service no longer has. Returns whether there was one.
+    /// Forgets a position that the service no longer has. Returns whether there was a position to forget.
     fn forget_position(&mut self) -> bool {
         false
     }
@@ -101,7 +101,7 @@ impl Watch for ThreadWatch {
     }
 }
 
-/// Follows sessions. Each call sends all sessions again.
+/// Follows sessions. After each new call, the service sends all sessions again.
 impl Watch for WatchSessionsRequest {
     type Message = WatchSessionsResponse;
 

@@ -44,7 +44,7 @@ pub use self::{
     settings::Settings,
 };
 
-/// Returns a new request id. Repeat a failed call with the same id, so that it has one effect.
+/// Returns a new request id. If a call fails, repeat it with the same id, so that the call takes effect only once.
 #[must_use]
 pub fn request_id() -> String {
     Uuid::now_v7().to_string()

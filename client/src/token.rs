@@ -106,7 +106,7 @@ impl Token {
         })
     }
 
-    /// Returns the token, for the place that sends it.
+    /// Returns the token, for the code that sends it.
     #[must_use]
     pub fn expose(&self) -> Option<&str> {
         self.text.as_deref()

@@ -38,7 +38,7 @@ async function opened(page: Page, path: string, selector: string): Promise<numbe
   return page.evaluate(() => performance.getEntriesByName("first content")[0]?.startTime ?? Infinity);
 }
 
-/** Scrolls the last list of the page. Returns the times until it was drawn. */
+/** Scrolls the last list of the page in steps. Returns the time until the list was drawn, for each step. */
 async function scroll(page: Page): Promise<number[]> {
   return page.locator(".scroller").last().evaluate(async (scroller) => {
     const times: number[] = [];

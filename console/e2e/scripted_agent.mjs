@@ -1,6 +1,7 @@
-// An agent for tests. It executes the lines of its task in order, or the lines that a file of JSON has for the task:
+// An agent for tests. It executes lines in order: the lines that a JSON file contains for the task, or else the lines
+// of the task itself:
 //
-//   {...}       a line of the process protocol, which is sent as it is; a tool call waits for its result
+//   {...}       a line of the process protocol, which is sent unchanged; a tool call also waits for its result
 //   say: TEXT   a line of the turn's message
 //   wait: 500   waits for that many milliseconds
 //   hold        keeps the turn running until it is interrupted

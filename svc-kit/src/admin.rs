@@ -38,11 +38,13 @@ use crate::{
 /// Maximum number of connections, and of calls on each connection. The port serves probes and a few metrics readers.
 const MAX_CONNECTIONS: usize = 64;
 const MAX_STREAMS: u32 = 16;
-/// Time limit for the first request of a connection. Without it, idle peers could occupy all of the few connections.
+/// Time limit for the first request of a connection. Without this limit, idle peers could occupy all of the few
+/// connections.
 pub(crate) const HEAD_WITHIN: Duration = Duration::from_secs(3);
 /// Interval of pings on a silent connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Time limit for responses in progress at shutdown. A connection that never sent a request takes all of it.
+/// Maximum time that the shutdown waits for responses in progress. If a connection has never sent a request, the
+/// shutdown waits for this whole time.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Health name that is serving as long as the process is alive.
@@ -83,7 +85,7 @@ pub enum AdminError {
     Defect(#[from] JoinError),
 }
 
-/// The admin port of a process. Each service reports its health to it; see
+/// The admin port of a process. Each service reports its health to the port; see
 /// [`crate::serve::Listener::report_health_to`].
 #[derive(Debug)]
 pub struct Admin {
@@ -169,11 +171,12 @@ impl Admin {
         }
     }
 
-    /// Stops the port after a short grace period, then closes the remaining connections. Call it last, so that probes
-    /// see the services drain.
+    /// Stops accepting connections, waits at most 500 ms for responses in progress, then closes the remaining
+    /// connections. Call it last, so that probes see the services drain.
     pub async fn end(mut self) {
         self.ended.cancel();
-        // Health watchers have received the change. Removing the names ends their streams, which do not end otherwise.
+        // The services have already reported NOT_SERVING to the health watchers. Removing the names ends the watchers'
+        // streams, which do not end otherwise.
         for name in self.names.iter().map(String::as_str).chain([LIVENESS]) {
             self.reporter.clear_service_status(name).await;
         }
@@ -238,7 +241,7 @@ impl Port {
             served = &mut server => served,
             () = ended.cancelled() => timeout(STOP_TIMEOUT, &mut server).await.unwrap_or(Ok(())),
         };
-        // Each connection runs in its own task, and some peers never disconnect.
+        // Closes the remaining connections. Each runs in its own task, and some peers never disconnect.
         cut.cancel();
         Ok(served?)
     }

@@ -1,5 +1,5 @@
-//! The audit log: one line for each call that changed something or may have changed something, and for each such call
-//! that was rejected because of its caller.
+//! The audit log: one line for each call that changed data or may have changed data, and one line for each call of a
+//! method that changes data if the call was rejected because of its caller.
 //!
 //! The number of lines about failures is bounded, because callers can fail as often as they like. Unauthenticated
 //! callers have a separate bound, so that they cannot suppress lines about authenticated callers.
@@ -96,8 +96,8 @@ impl Audit {
         }
     }
 
-    /// Writes the outcome of a call. A success is always written. Possible changes and rejections of the caller are
-    /// rate-limited; other failures are omitted.
+    /// Writes the outcome of a call. A success is always written. Two kinds of failures are rate-limited: failures
+    /// after which the change may have happened, and rejections because of the caller. Other failures are omitted.
     pub(crate) fn write(&self, entry: &Entry, code: Code) {
         let failures = if entry.principal.is_some() {
             &self.0.others

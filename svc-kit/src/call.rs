@@ -1,4 +1,5 @@
-//! The first layer of every call: it gives the call a trace, a deadline and a log line, and measures its duration.
+//! The first layer of every call: it gives the call a trace, a deadline and a log line, and measures the time until its
+//! response begins.
 //!
 //! The module `limit_layer` limits the calls of each caller after authentication. Health and reflection, which are open
 //! to all callers, have a deadline of their own until their response begins.
@@ -142,7 +143,7 @@ where
             request.extensions_mut().insert(deadline);
         }
 
-        // Only until the response begins: streams may last longer.
+        // These deadlines apply only until the response begins, because streams may last longer.
         let own = open.then(|| started + self.open_within);
         let ends = deadline.map(|deadline| deadline.at).into_iter().chain(own).min();
 
@@ -150,7 +151,7 @@ where
         let work = span.in_scope(|| self.inner.call(request));
         let run = async move {
             let mut answer = match ends {
-                // tonic would return CANCELLED. This timeout is inside tonic's and fires first.
+                // tonic's own timeout would return CANCELLED. This timeout is inside tonic's, so it fires first.
                 Some(ends) => match timeout_at(ends, work).await {
                     Ok(answer) => answer,
                     Err(_) => Ok(deadline_exceeded().into_http()),

@@ -1,5 +1,6 @@
-//! Limits on calls whose response has not begun. Each caller has a limit, and each class of callers has one: threads
-//! cannot use up the slots of operators, runners and services. Methods that may block for minutes have separate pools.
+//! Limits on calls whose response has not begun. Each caller has a limit, and each class of callers has a limit, so
+//! that threads cannot use up the slots of operators, runners and services. Methods that may block for minutes have
+//! separate pools.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -20,7 +20,7 @@ pub(crate) enum Signal {
 /// Why a collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// Its address is invalid.
+    /// The address of the collector is invalid.
     #[error(
         "invalid collector URL {value:?} in {variable}; expected a gRPC endpoint such as \"http://127.0.0.1:4317\""
     )]
@@ -92,8 +92,9 @@ impl Signal {
         let endpoint = Endpoint::from_shared(value.clone()).ok().filter(is_absolute);
         let endpoint = endpoint.ok_or(CollectorError::Endpoint { variable, value })?;
         let within = self.timeout();
-        // The exporters leave the time limit to the channel. Without it, every call would use the connection of a peer
-        // that has vanished. Pings are sent only while a call is pending: collectors dislike pings on idle connections.
+        // The exporters set no time limit, so the channel sets it. Without a limit, calls would wait forever on the
+        // connection of a peer that has vanished. Pings are sent only while a call is pending: collectors dislike pings
+        // on idle connections.
         let endpoint = endpoint
             .timeout(within)
             .http2_keep_alive_interval(within / 2)
@@ -112,7 +113,8 @@ impl Signal {
         self.setting(name).map(|(_, path)| PathBuf::from(path))
     }
 
-    /// Returns the variable of this signal, otherwise the variable of all signals.
+    /// Returns the name and the value of this signal's variable. If the variable is not set, returns those of the
+    /// variable for all signals.
     fn setting(self, name: &str) -> Option<(String, String)> {
         given(&format!("{PREFIX}_{}_{name}", self.name())).or_else(|| given(&format!("{PREFIX}_{name}")))
     }
@@ -124,7 +126,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Prefix of the OTLP variables.
 const PREFIX: &str = "OTEL_EXPORTER_OTLP";
 
-/// Returns a variable and its value; an empty one counts as unset.
+/// Returns a variable and its value. An empty value counts as unset.
 pub(crate) fn given(variable: &str) -> Option<(String, String)> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     Some((variable.to_owned(), value))

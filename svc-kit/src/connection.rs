@@ -1,9 +1,10 @@
-//! The connections of a server. Their number is bounded, and they use TLS if the listener has it. They end when no
-//! authenticated caller uses them, and are cut off when the drain deadline has passed.
+//! The connections of a server. Their number is bounded, and they use TLS if the listener has it. With authentication,
+//! a connection ends if no authenticated caller has used it within a time limit. All connections are cut off when the
+//! drain deadline has passed.
 //!
 //! tonic gives each connection a task of its own and does not track it; a peer that never finishes the HTTP/2 preface
-//! would keep that task forever. Here the transport itself ends, or fails after the drain deadline, which ends the
-//! task.
+//! would keep that task forever. Therefore the transport itself ends here, or fails after the drain deadline. Either
+//! ends the task.
 
 use std::{
     io::{self, IoSlice},
@@ -112,8 +113,8 @@ impl Listener {
         self.reflects
     }
 
-    /// Returns the health reporter of the admin port. It receives the server's health in addition to the server's
-    /// clients.
+    /// Returns the health reporter of the admin port. The server reports its health to this reporter in addition to its
+    /// own clients.
     pub(crate) fn reporter(&self) -> Option<HealthReporter> {
         self.reporter.clone()
     }
@@ -144,8 +145,9 @@ impl From<TcpListener> for Listener {
     }
 }
 
-/// Accepts the connections of a listener. Handshakes count as connections and run concurrently. At the maximum, an idle
-/// connection ends; a new connection is closed at once only if all are busy.
+/// Accepts the connections of a listener. Handshakes count as connections and run concurrently. At the maximum, a
+/// connection without an authenticated caller or an idle connection is closed for the new one. The new connection is
+/// closed at once only if all connections are busy.
 pub(crate) fn accept(
     listener: Listener,
     rules: Rules,
@@ -160,7 +162,8 @@ pub(crate) fn accept(
     let incoming = TcpIncoming::from(tcp)
         .with_nodelay(Some(true))
         .with_keepalive(Some(TCP_KEEPALIVE));
-    // One more than the maximum, for the new connection that ends the oldest handshake.
+    // One more than the maximum number of connections: a new connection can be accepted while it ends the oldest
+    // handshake.
     let handshakes = rules.bounds.total.saturating_add(1);
     let accept_loop = Arc::new(AcceptLoop {
         rules,
@@ -274,8 +277,8 @@ impl AcceptLoop {
     }
 }
 
-/// A connection. It ends if it is closed for another one, or if no authenticated caller uses it. It fails after the
-/// drain deadline of the server, or if its peer sends nothing.
+/// A connection. It ends if it is closed for another one, or if no authenticated caller uses it in time. It fails after
+/// the drain deadline of the server, or if its first bytes are late.
 pub(crate) struct Connection {
     io: Transport,
     peer: Peer,
@@ -298,16 +301,16 @@ struct Unknown {
     last: Instant,
 }
 
-/// The first bytes of a connection. HTTP/2 has no time limit for them, because pings start only after them, and the
-/// limit of HTTP/1.1 cannot be set here. Both begin with lines up to an empty line: a part of the preface, or the head
-/// of a request.
+/// The progress of a connection's first bytes. HTTP/2 has no time limit for these bytes, because its pings start later,
+/// and the time limit of HTTP/1.1 cannot be set here. Both protocols begin with lines up to an empty line: in HTTP/2 a
+/// part of the preface, in HTTP/1.1 the head of a request.
 struct Greeting {
     missing: usize,
     head: Head,
     late: Pin<Box<Sleep>>,
 }
 
-/// Progress within these lines.
+/// The progress within these lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
     /// Only line breaks so far, which are ignored.
@@ -379,7 +382,7 @@ impl Connection {
         Ok(self.has_ended)
     }
 
-    /// Returns `written`, or an error if the connection ends and its peer does not read.
+    /// Returns `written`. Fails if the connection ends and its peer does not read.
     fn unless_ended<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_pending() && self.has_ended(context)? {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -387,8 +390,8 @@ impl Connection {
         written
     }
 
-    /// Tells the client to use another connection. An HTTP/2 connection can end only between frames and after the
-    /// server's own first frames.
+    /// Tells the client of a connection that ends to use another one. The message is sent only after the first frames
+    /// of client and server, and never within another frame.
     fn send_go_away(&mut self, context: &mut Context<'_>) {
         while self.has_ended && self.greeting.is_none() && !self.last_bytes.is_empty() {
             match Pin::new(&mut self.io).poll_write(context, self.last_bytes) {
@@ -402,7 +405,7 @@ impl Connection {
 }
 
 impl Connection {
-    /// Records received bytes; fails if the first ones are late.
+    /// Records received bytes. Fails if the first bytes are late.
     fn greeted(&mut self, bytes: &[u8], context: &mut Context<'_>) -> io::Result<()> {
         let Some(greeting) = &mut self.greeting else {
             return Ok(());

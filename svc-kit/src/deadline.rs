@@ -50,10 +50,10 @@ pub fn limit<T>(request: &mut Request<T>, deadline: Option<Deadline>, cap: Durat
     request.set_timeout(within(deadline, cap));
 }
 
-/// Returns the value of the header that gives a forwarded call this time limit.
+/// Returns the header, as name and value, that gives a forwarded call this time limit.
 #[must_use]
 pub fn header_value(limit: Duration) -> (HeaderName, HeaderValue) {
-    // At most eight digits are allowed.
+    // `grpc-timeout` allows at most eight digits.
     let millis = limit.as_millis().clamp(1, 99_999_999);
     let value = HeaderValue::from_str(&format!("{millis}m"));
     (

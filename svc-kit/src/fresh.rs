@@ -14,7 +14,8 @@ use std::{
 
 use crate::stamp::Stamp;
 
-/// How long unusable files with an unchanged stamp are not read again. The cause may be something other than the files.
+/// The time after which unusable files with an unchanged stamp are read again. The cause of the failure may be
+/// something other than the files.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A value and the files that it is built from.
@@ -29,7 +30,7 @@ struct Loaded<T> {
     value: Arc<T>,
     /// State of the files that the value was built from.
     seen: FileState,
-    /// State of the files at the last failed rebuild since then.
+    /// State of the files at the last failed rebuild since the value was built.
     failed: Option<FileState>,
 }
 
@@ -50,13 +51,14 @@ impl FileState {
         }
     }
 
-    /// Returns whether the files are unchanged if their stamps are now `now`.
+    /// Returns whether the files are certain to be unchanged between this state and the later state `now`.
     fn is_unchanged(&self, now: &Self) -> bool {
         let mut present = self.stamps.iter().flatten();
         self.stamps == now.stamps && present.all(|stamp| stamp.is_settled(self.at))
     }
 
-    /// Returns whether the stamps were taken a moment ago. Returns `false` if the clock was set back since then.
+    /// Returns whether the stamps were taken less than [`TRY_AGAIN_AFTER`] before `now`. Returns `false` if the clock
+    /// was set back since then.
     fn is_recent(&self, now: &Self) -> bool {
         let passed = now.at.duration_since(self.at);
         passed.is_ok_and(|passed| passed < TRY_AGAIN_AFTER)
@@ -82,8 +84,8 @@ impl<T> Fresh<T> {
         })
     }
 
-    /// Returns the value of the current files, or the previous value if they cannot be used. Blocks on disk access if
-    /// they changed.
+    /// Returns the value of the current files, or the previous value if they cannot be used. Blocks on disk access: it
+    /// always reads the metadata of the files, and their content if they changed.
     pub(crate) fn get<E: Display>(&self, make: impl FnOnce() -> Result<T, E>) -> Arc<T> {
         self.get_at(SystemTime::now(), make)
     }
@@ -160,7 +162,7 @@ mod tests {
             fs::rename(aside, self.directory.path().join("file")).unwrap();
         }
 
-        /// Returns the value after `after`, with a file that holds `says`.
+        /// Returns the value at the time `after` after the start. If the file is read, the result is `says`.
         fn get(&self, after: Duration, says: Result<u32, &str>) -> u32 {
             let read = || {
                 self.reads.set(self.reads.get() + 1);

@@ -1,7 +1,7 @@
 //! The caller of a request: the principal that authentication determines and handlers use.
 //!
-//! This module contains only names and ids. The table in [`crate::auth`] decides what a principal may do and, for
-//! threads, the supervisor's own rules (liveness, subtree, tool policy).
+//! This module contains only names and ids. The table in [`crate::auth`] decides what a principal may do. For threads,
+//! the supervisor's own rules (liveness, subtree, tool policy) apply in addition.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ pub(crate) const MAX_NAME_BYTES: usize = 128;
 /// The header with the caller of a call that one member of a cluster forwards to another.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("troupe-principal");
 
-/// Marks a request that another member of the cluster forwarded. It is not forwarded again, and not logged as a new
-/// call.
+/// Marks a request that another member of the cluster forwarded. Such a request is not forwarded again, and not logged
+/// as a new call.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded;
 
@@ -72,7 +72,7 @@ pub enum RunnerIds {
     Any,
     /// The name of the pod to which the token of its service account is bound.
     Pod(String),
-    /// The name in its certificate, and ids that begin with it and `-`: several runners may share a certificate.
+    /// The name in its certificate, and ids that begin with this name and `-`: several runners may share a certificate.
     Certificate(String),
 }
 
@@ -196,7 +196,7 @@ impl Principal {
         Self::named(kind, name, RunnerIds::Any)
     }
 
-    /// Returns the principal of a kind in a header or a certificate. Only runners have `ids`.
+    /// Returns the principal of this kind, as headers and certificates name kinds. Only runners use `ids`.
     pub(crate) fn named(kind: &str, name: String, ids: RunnerIds) -> Option<Self> {
         let operator = |name, role| Self::Operator { name, role };
         Some(match kind {

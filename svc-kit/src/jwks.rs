@@ -85,7 +85,7 @@ pub(crate) struct FetchOptions {
 /// Why keys are unavailable or cannot be requested.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// They cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {cause}")]
     Unreadable {
         /// The file.
@@ -163,10 +163,10 @@ impl Keys {
         }
     }
 
-    /// Requests an early refresh, because a token named an unknown key: the issuer may have a new one.
+    /// Requests an early refresh, because a token named an unknown key: the issuer may have a new key.
     pub(crate) fn request_refresh(&self) {
         match self {
-            // The file was already checked for this token.
+            // The file was already checked for a change when the keys were looked up for this token.
             Self::File { .. } => {}
             Self::Url(remote) => remote.shared.refresh_requested.notify_one(),
         }

@@ -95,8 +95,8 @@ pub struct Jwt {
 }
 
 impl Jwt {
-    /// Loads the verifier for a service that `known` calls in addition to operators. Returns `None` if the options
-    /// accept no tokens.
+    /// Loads the verifier of a service. `known` is the kind of machine that calls the service in addition to operators.
+    /// Returns `None` if the options set no issuer.
     ///
     /// # Errors
     ///

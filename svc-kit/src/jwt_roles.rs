@@ -13,7 +13,8 @@ const CLAIM: &str = "troupe_role";
 /// Prefix of a subject in place of a claim value.
 const SUBJECT: &str = "sub:";
 
-/// A part of Troupe that calls another part with a JWT. In a cluster it is the token of its service account.
+/// A part of Troupe that calls another part with a JWT. In Kubernetes, this JWT is the token of the part's service
+/// account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// A runner that calls the supervisor.
@@ -53,7 +54,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns the principal with this role and that name, whose token has these claims.
+    /// Returns the principal with this role and this name. `claims` are the claims of its token.
     pub(crate) fn principal(self, name: String, claims: &Map<String, Value>) -> Principal {
         match self {
             Self::Operator(role) => Principal::Operator { name, role },

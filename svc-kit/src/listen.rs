@@ -55,7 +55,7 @@ pub async fn bind(addr: &str) -> Result<TcpListener, BindError> {
 
 /// Rejects an address outside loopback without authentication unless `--insecure` is set.
 ///
-/// Call it with the bound listener's address before serving, because names are resolved by then.
+/// Call this function before serving. Pass the address of the bound listener, in which a host name is already resolved.
 ///
 /// # Errors
 ///

@@ -8,8 +8,8 @@ use tonic::{Code, Status, TimeoutExpired};
 /// retried. A call that reached its deadline does not count, because no time is left for a retry.
 ///
 /// The code that tonic reports when a server leaves depends on the progress of the call: CANCELLED if the request was
-/// not sent, INTERNAL if it was sent after the server counted its calls (GOAWAY with `NO_ERROR`), UNKNOWN if the socket
-/// broke. These statuses have a source error. A status from the server has no source.
+/// not sent, INTERNAL if the request was sent too late for the server to accept it (GOAWAY with `NO_ERROR`), UNKNOWN if
+/// the socket broke. These statuses have a source error. A status from the server has no source.
 #[must_use]
 pub fn in_transport(status: &Status) -> bool {
     let mut cause = status.source();

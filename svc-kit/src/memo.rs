@@ -22,7 +22,7 @@ pub struct MemoLimits {
 #[derive(Debug)]
 pub struct Memo<K, V> {
     limits: MemoLimits,
-    // Held only for lookups and inserts.
+    // The lock is held only for lookups and inserts.
     contents: Mutex<Contents<K, V>>,
 }
 

@@ -102,7 +102,7 @@ where
         let is_known = request.extensions().get::<Principal>().is_some();
         let peer = request.extensions().get::<Peer>();
         let call = peer.map(|peer| peer.usage.begin(is_known));
-        // The other members of a cluster are trusted, and the calls that they forward on one stream have no end.
+        // The other members of a cluster are trusted, and the stream on which they forward calls has no end.
         let is_forwarded = request.extensions().get::<Forwarded>().is_some();
         let request = if is_forwarded || self.layer.streaming.contains(&*method) {
             request

@@ -2,8 +2,8 @@
 //! OTLP, or both.
 //!
 //! All crates create their instruments with [`crate::instruments`]. The instruments do nothing while metrics are
-//! disabled. Names follow OpenTelemetry's conventions; other names begin with `troupe.`. Labels have few values, all
-//! known in advance.
+//! disabled. Names follow OpenTelemetry's conventions where these define one; all other names begin with `troupe.`.
+//! Labels have few values, all known in advance.
 
 use opentelemetry::global;
 use opentelemetry_otlp::{MetricExporter, WithTonicConfig as _};

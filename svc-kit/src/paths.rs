@@ -150,7 +150,7 @@ pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), 
 pub struct DataDir {
     path: PathBuf,
     /// The lock is on the directory itself, so that deleting or replacing a file in it does not release the lock. The
-    /// operating system releases it when this file is closed, even if the process crashes.
+    /// operating system releases the lock when this value is dropped, even if the process crashes.
     _lock: File,
 }
 
@@ -207,7 +207,7 @@ fn pause() {
 }
 
 /// Locks a file, with several attempts. If a process is killed while it starts a child, the child holds the lock for a
-/// moment, until it executes its program.
+/// moment, until the child executes its program.
 fn lock_soon(file: &File, mut pause: impl FnMut()) -> Result<(), TryLockError> {
     for _ in 0..LOCK_RETRIES {
         match file.try_lock() {

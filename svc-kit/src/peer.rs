@@ -28,9 +28,9 @@ pub struct Peer {
     pub usage: Usage,
 }
 
-/// Returns the principal of a verified certificate. It is in the one SPIFFE URI among the alternative names:
-/// `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`, `caller`. A certificate with several SPIFFE
-/// URIs has no principal.
+/// Returns the principal of a verified certificate. The only SPIFFE URI among the alternative names identifies the
+/// principal: `spiffe://DOMAIN/troupe/admin/NAME`, or `viewer`, `runner`, `service`, `caller`. A certificate with
+/// several SPIFFE URIs has no principal.
 #[must_use]
 pub fn named_by(certificate: &CertificateDer<'_>) -> Option<Principal> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;

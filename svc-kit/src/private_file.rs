@@ -13,7 +13,7 @@ pub const PRIVATE: u32 = 0o600;
 /// All users may read the file.
 pub(crate) const PUBLIC: u32 = 0o644;
 
-/// Maximum size that is read, in bytes. It is more than any file of this program has, and bounds the damage of a wrong
+/// Maximum size that is read, in bytes. It is larger than any file of this program, and it bounds the damage of a wrong
 /// path.
 const MAX_BYTES: u64 = 64 * 1024;
 
@@ -55,8 +55,8 @@ pub enum Unusable {
 }
 
 /// Returns the text of a private file, or `None` if it does not exist. Permissions that are too wide are narrowed. A
-/// file of another owner that only a group may read stays as it is, because Kubernetes mounts volumes with such
-/// permissions.
+/// file of another owner stays as it is if no user may read it except its owner and its group, because Kubernetes
+/// mounts volumes with such permissions.
 ///
 /// # Errors
 ///
@@ -97,7 +97,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes the access of other users from a file that belongs to this user.
+/// Removes the access of other users from a file, except from a file of another owner that only its group may read.
 fn narrow(path: &Path, file: &File) -> Result<(), Unusable> {
     let metadata = file.metadata().map_err(Unusable::Read)?;
     let mode = metadata.permissions().mode();

@@ -173,8 +173,8 @@ pub enum ProgramError {
 }
 
 impl Program {
-    /// Starts signal handling, telemetry and the admin port for these `services`. It runs before the service opens,
-    /// which may take long: in the meantime the process reports that it is alive and can be stopped.
+    /// Starts signal handling, telemetry and the admin port for these `services`. Call this function before the service
+    /// opens. Opening may take long; in the meantime the process reports that it is alive, and it can be stopped.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl Program {
         self.shutdown.clone()
     }
 
-    /// Waits until the service is open. Returns `None` if the shutdown was triggered first.
+    /// Waits until the service is open and returns the result of `opening`. Returns `None` if the shutdown was
+    /// triggered first.
     pub async fn open<F: Future>(&self, opening: F) -> Option<F::Output> {
         tokio::select! {
             opened = opening => Some(opened),
@@ -226,8 +227,8 @@ impl Program {
         paths::write_ready_file(path, &said)
     }
 
-    /// Runs the service to its end. Returns `None` if the service did not end within the time after the shutdown. The
-    /// remaining work is then abandoned; acknowledged writes are already durable.
+    /// Runs the service to its end. Returns `None` if the service did not end within [`SERVICE_ENDS_WITHIN`] after the
+    /// trigger of the shutdown. The remaining work is then abandoned; acknowledged writes are already durable.
     ///
     /// # Errors
     ///
@@ -253,8 +254,8 @@ impl Program {
         }
     }
 
-    /// Stops the admin port and exports the remaining telemetry. It runs after the service, so that the drain is
-    /// observable.
+    /// Stops the admin port and exports the remaining telemetry. Call this function after the service has ended, so
+    /// that the drain is observable.
     pub async fn end(self) {
         let Self {
             shutdown,

@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::private_file::Unusable;
 
-/// Maximum length in bytes of a token that a caller presents. Longer tokens are rejected unread. JWTs of some providers
-/// list all groups of a user.
+/// Maximum length in bytes of a token that a caller presents. Longer tokens are rejected unread. The limit is high
+/// because JWTs of some providers list all groups of a user.
 pub(crate) const MAX_SHOWN_BYTES: usize = 8 * 1024;
 
 /// Maximum length in bytes of a token of Troupe: a static token or a thread token.
@@ -104,15 +104,15 @@ impl SecretToken {
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// Parses a token to present to a server. The server defines its format; a JWT is the longest. Surrounding white
-    /// space is ignored.
+    /// Parses a token to present to a server. The server defines the format of the token; the longest tokens are JWTs.
+    /// Surrounding white space is ignored.
     pub(crate) fn to_show(text: &str) -> Option<Self> {
         let text = text.trim();
         let fits = (1..=MAX_SHOWN_BYTES).contains(&text.len());
         (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.to_owned()))
     }
 
-    /// Returns whether `candidate` is this token. The time does not depend on either.
+    /// Returns whether `candidate` is this token. The duration depends on neither token.
     #[must_use]
     pub fn matches(&self, candidate: &str) -> bool {
         // Digests have a fixed length, so that the time does not reveal the token's length.

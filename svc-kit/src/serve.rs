@@ -149,7 +149,7 @@ where
     run(incoming, routes, names, auth, limits, shutdown, Vec::new()).await
 }
 
-/// Runs a server. It reports its health to `reporters` in addition to its own health service.
+/// Runs a server. The server reports its health to `reporters` in addition to its own health service.
 async fn run<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     routes: Routes,

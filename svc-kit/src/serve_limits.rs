@@ -7,8 +7,8 @@ use crate::shutdown::DRAINS_WITHIN;
 /// The limits of a server. The generated servers of the services limit the sizes of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Maximum number of connections. When it is reached, the oldest connection without an authenticated caller is
-    /// closed for a new one, otherwise an idle one.
+    /// Maximum number of connections. When it is reached, a new connection replaces the oldest connection without an
+    /// authenticated caller, or else the connection that has been idle longest.
     pub max_connections: usize,
     /// Maximum number of connections from one address, or from one /64 network for IPv6. Loopback has no limit of its
     /// own.
@@ -23,7 +23,7 @@ pub struct ServeLimits {
     /// Maximum number of concurrent calls on one connection, which are HTTP/2 streams.
     pub max_streams_per_connection: u32,
     /// Maximum number of calls from operators, runners and services, over all connections, whose response has not
-    /// begun. More calls are rejected as OVERLOADED. The same applies to the limits below.
+    /// begun. Calls above this limit, or above one of the following limits on calls, are rejected as OVERLOADED.
     pub max_calls_in_flight: usize,
     /// The part of `max_calls_in_flight` that one caller may use.
     pub max_calls_per_caller: usize,
@@ -32,7 +32,7 @@ pub struct ServeLimits {
     /// The part of `max_calls_of_threads` that one thread may use.
     pub max_calls_per_thread: usize,
     /// Maximum number of calls from operators, runners and services to methods that may block for minutes. These calls
-    /// do not count elsewhere.
+    /// do not count toward the limits above.
     pub max_waits: usize,
     /// The part of `max_waits` that one caller may use.
     pub max_waits_per_caller: usize,

@@ -2,7 +2,7 @@
 //! over a YAML file, and the file over the defaults.
 //!
 //! A key in the file is a flag's name with underscores, and its value is the flag's value. The key becomes an argument
-//! of the program unless a flag or a variable sets it. Therefore all checks of flags apply to the file.
+//! of the program unless a flag or a variable sets the same setting. Therefore all checks of flags apply to the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

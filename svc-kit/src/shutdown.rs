@@ -59,8 +59,8 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Returns a handle for one of several services in a process. It shares the trigger and drains independently, so
-    /// that the health of each service reports NOT_SERVING before its streams end.
+    /// Returns a handle for one of several services in a process. The new handle shares the trigger and drains
+    /// independently, so that the health of each service reports NOT_SERVING before its streams end.
     #[must_use]
     pub fn for_service(&self) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Shutdown {
 
     /// Triggers the shutdown. Idempotent.
     pub fn trigger(&self) {
-        // Set before tasks wake that read it.
+        // The time is set before `cancel` wakes the tasks that read it.
         self.since.get_or_init(Instant::now);
         self.stop.cancel();
     }

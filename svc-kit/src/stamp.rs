@@ -36,7 +36,7 @@ impl Stamp {
     }
 
     /// Returns whether a change after `read_at` is certain to change the stamp. Otherwise a second write within one
-    /// clock tick could be missed, so that content read at this time must be read again. The change time decides
+    /// clock tick could be missed, so content that was read at `read_at` must be read again. The change time decides
     /// because programs cannot set it.
     #[must_use]
     pub fn is_settled(&self, read_at: SystemTime) -> bool {

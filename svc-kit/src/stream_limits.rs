@@ -85,7 +85,7 @@ pub fn methods(
 }
 
 impl StreamLimits {
-    /// Takes a slot for the response to this call. Returns `None` if it needs none.
+    /// Takes a slot for the response to this call. Returns `None` if the call needs no slot.
     pub(crate) fn admit<B>(&self, request: &Request<B>) -> Result<Option<StreamPermit>, Status> {
         if !self.methods.contains(request.uri().path()) {
             return Ok(None);

@@ -7,7 +7,7 @@
 //!
 //! A token contains no permissions and no expiry. The service looks up permissions, and a token ends when its thread
 //! ends or gets a new generation. A thread and a generation always have the same token, so a repeated spawn returns the
-//! first token. The caller cannot tell failures apart.
+//! first token. The caller cannot find out why a token was rejected.
 
 use std::{fmt, path::Path};
 
@@ -129,7 +129,7 @@ impl TokenKeys {
         Self::parse(&text).map_err(|problem| SecretError::Malformed { path, problem })
     }
 
-    /// Returns the content of `token.keys` in `dir`, which is created if it is missing.
+    /// Returns the content of `token.keys` in `dir`. Creates the file if it is missing.
     ///
     /// # Errors
     ///
@@ -188,9 +188,9 @@ impl TokenKeys {
         URL_SAFE_NO_PAD.encode(mac.into_bytes())
     }
 
-    /// Adds a new key at the top of `token.keys` in `dir`. It signs after the next start, and `keep` of the previous
-    /// keys are still accepted. Returns the number of keys, or `None` if the file does not exist and the next start
-    /// creates it. The caller must hold the lock of the directory.
+    /// Adds a new key at the top of `token.keys` in `dir`. The new key signs after the next start, and the newest
+    /// `keep` of the previous keys are still accepted. Returns the number of keys, or `None` if the file does not
+    /// exist; the next start then creates it. The caller must hold the lock of the directory.
     ///
     /// # Errors
     ///
@@ -211,12 +211,12 @@ impl TokenKeys {
         Ok(Some(keys))
     }
 
-    /// Returns the content of a key file with a new key at the top and the `keep` newest keys of another file, and the
-    /// number of its keys.
+    /// Returns the content of a key file, and the number of its keys. The keys are a new one at the top and the `keep`
+    /// newest keys of the content `old`.
     ///
     /// # Errors
     ///
-    /// The operating system has no random bytes, or a key of the other file is invalid.
+    /// The operating system has no random bytes, or a key of `old` is invalid.
     pub fn rotated(old: &str, keep: RetiredKeys) -> Result<(String, usize), SecretError> {
         let mut text = new_file()?;
         for line in key_lines(old).take(keep.0) {

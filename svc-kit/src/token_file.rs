@@ -58,7 +58,8 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    /// Loads the tokens in an existing file. A generated token would be useless here, because no client would have it.
+    /// Loads the tokens in an existing file. Does not create a missing file, because no client would have the generated
+    /// token.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Traces: spans of calls and of agents' turns, exported over OTLP to the endpoint in OpenTelemetry's variables.
 //!
-//! The module `collector` enables the export. Without it spans have no cost, and the trace context of a call is still
-//! passed on. Spans contain names, ids and numbers, and no text of prompts, inputs or outputs.
+//! The module `collector` enables the export. Without the export, spans have no cost, and the trace context of a call
+//! is still passed on. Spans contain names, ids and numbers, and no text of prompts, inputs or outputs.
 
 use std::{
     borrow::Cow,
@@ -35,7 +35,7 @@ use crate::{
 /// The name of the tracer.
 const TRACER: &str = "troupe";
 
-/// Whether spans are exported. Set once at startup. Code that creates spans only for the export reads it.
+/// Whether spans are exported. Set once at startup. Code reads it before creating spans that only the export needs.
 static ARE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// The span export of this process.
@@ -211,7 +211,7 @@ impl Service<Request<Body>> for Traced {
     }
 }
 
-/// Returns the code of a call without a response.
+/// Returns the code of a call that failed without a response.
 fn code_of(error: &tonic::transport::Error) -> Code {
     let mut cause = error.source();
     while let Some(next) = cause {

@@ -115,7 +115,7 @@ impl Connections {
 
 impl Table {
     /// Closes the first connection, in the order of [`Connections::admit`], for which `may_end` is true. Returns
-    /// whether there was one.
+    /// whether it closed one.
     fn end_one(&mut self, may_end: impl Fn(&Connection) -> bool) -> bool {
         let mut unknown = self.unknown.iter().filter_map(|number| self.all.get(number));
         let first = unknown.find(|connection| may_end(connection)).or_else(|| {
@@ -148,7 +148,7 @@ impl Table {
 }
 
 /// Returns the address that a connection is counted under. For IPv6 it is the /64 network, because one machine has all
-/// its addresses.
+/// addresses of such a network. Returns `None` for loopback, which is not counted.
 fn counted(address: IpAddr) -> Option<IpAddr> {
     const NETWORK: u128 = u128::MAX << 64;
     match address.to_canonical() {
@@ -283,7 +283,7 @@ mod tests {
         fourth.usage().mark_known();
         let _busy = first.usage().begin(true);
         advance(Duration::from_secs(1)).await;
-        // It has been idle for less time than the fourth.
+        // The third connection has been idle for less time than the fourth.
         drop(third.usage().begin(true));
         let fifth = admit(&all, "10.0.0.5").unwrap();
         assert_eq!(ended(&[&first, &third, &fourth, &fifth]), [false, false, true, false]);

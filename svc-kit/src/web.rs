@@ -1,5 +1,5 @@
-//! A port for HTTP/1.1 and HTTP/2 that checks its callers by itself, such as one with gRPC and JSON over HTTP together.
-//! Only connections are bounded here; the routes bound their calls.
+//! A port for HTTP/1.1 and HTTP/2 that checks its callers by itself, such as a port that serves both gRPC and JSON over
+//! HTTP. Only connections are bounded here; the routes bound their calls.
 
 use std::{io, time::Duration};
 
@@ -100,7 +100,8 @@ pub async fn serve(
     Ok(ended?)
 }
 
-/// Maximum time for responses in progress at shutdown. A connection that never sent a request takes all of it.
+/// Maximum time that the shutdown waits for responses in progress. If a connection has never sent a request, the
+/// shutdown waits for this whole time.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -65,7 +65,8 @@ pub fn channel_to(endpoint: &Endpoint, files: &ClientFiles, server_name: &str) -
     }
 }
 
-/// Returns a function that creates channels that connect on first use. They share the last valid content of the files.
+/// Returns a function that creates channels that connect on first use. The channels share the last valid content of the
+/// files.
 pub fn channels(endpoint: &Endpoint, files: &ClientFiles) -> impl Fn() -> Channel + use<> {
     let (endpoint, connector) = (endpoint.clone(), Connector::to(endpoint, files));
     move || match &connector {
@@ -161,7 +162,8 @@ impl Service<Uri> for Connector {
 }
 
 impl ClientFiles {
-    /// Reads the files into a configuration for connections that are neither gRPC nor HTTP. It offers no ALPN protocol.
+    /// Reads the files into a configuration for connections that are neither gRPC nor HTTP. The configuration offers no
+    /// ALPN protocol.
     ///
     /// # Errors
     ///

@@ -58,8 +58,9 @@ export function totalOf(rows: readonly TokenRow[]): bigint {
 }
 
 /**
- * Returns the cells by level; below each thread, the widest cell comes first. With `top`, the thread with that id and its
- * ancestors have the full width. Threads narrower than `least` share the last cell, if it is at least as wide.
+ * Returns the cells by level; below each thread, the widest cell comes first. With `top`, the thread with that id and
+ * its ancestors have the full width. Siblings narrower than `least` share one last cell, if this cell is at least as
+ * wide as `least`.
  */
 export function flame(rows: readonly TokenRow[], top: string, least: number): FlameCell[][] {
   const levels: FlameCell[][] = [];

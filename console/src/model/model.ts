@@ -124,7 +124,7 @@ export function totalsOf(model: Model): Totals {
   return totals;
 }
 
-/** Returns the approvals, then the threads that wait for a person, each the oldest first. */
+/** Returns the approvals, then the threads that wait for a person. Both parts are ordered oldest first. */
 export function needsOf(model: Model): Need[] {
   const approvals: Need[] = [];
   const threads: Need[] = [];

@@ -46,7 +46,7 @@ export function activityOf(thread: Thread): string {
   }
 }
 
-/** Whether a thread holds or waits for a runner. */
+/** Whether a thread has a runner or waits for one. */
 export function isActive(thread: Thread): boolean {
   return [StatusKind.PENDING_INIT, StatusKind.RUNNING].includes(statusOf(thread));
 }

@@ -17,8 +17,8 @@ export class ClosedThreads {
   #wanted = "";
 
   /**
-   * Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Does not
-   * read the same session with the same isClosed again, except after an error.
+   * Reads the closed threads of a session; with `isClosed`, the session and all of its threads. Repeated calls with the
+   * same arguments read nothing, except after an error.
    */
   async load(sessionId: string, isClosed: boolean): Promise<void> {
     const key = `${sessionId} ${isClosed}`;

@@ -284,7 +284,7 @@ class Live {
     }
   }
 
-  /** Reads the parts again whose new state is not in the events. */
+  /** Reads again the parts whose new content is not in the events. */
   #readUnclear(model: Model, rereads: Rereads): void {
     for (const [sessionId, { view }] of model.sessions) {
       for (const threadId of view.unclear.threads) {

@@ -1,5 +1,6 @@
-// Reads parts of the state again whose new state is not in the events. There is one call at a time for each part: a
-// change during the call causes another call. The calls are cancelled when the stream ends whose state they complete.
+// Reads again the parts of the state whose new content is not in the events. There is one call at a time for each part:
+// a change during the call causes another call. The calls complete the state of one stream and are cancelled when this
+// stream ends.
 
 import { Code } from "@connectrpc/connect";
 

@@ -27,7 +27,7 @@ from troupe.runner import Task, agent, serve
 
 @dataclass
 class Context:
-    """What a node needs besides the conversation."""
+    """The data that a node needs in addition to the conversation."""
 
     task: Task
 
@@ -44,7 +44,7 @@ async def model(state: State, runtime: Runtime[Context]) -> State:
 
 
 async def tools(state: State, runtime: Runtime[Context]) -> State:
-    """Adds the result of each call in the last message, if the thread may make it."""
+    """Makes each call in the last message, if the thread may make it, and adds the results."""
     results: list[dict[str, Any]] = []
     for call in state["messages"][-1]["tool_calls"]:
         output = await read_file(runtime.context.task, json.loads(call["function"]["arguments"]))

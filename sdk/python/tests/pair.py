@@ -60,7 +60,7 @@ class Pair:
         self.url = f"http://{self._listen[1]}"
 
     async def send(self, number: signal.Signals) -> None:
-        """Sends the process a signal, and waits for its end or stop if the signal ends or stops it."""
+        """Sends the process a signal. If the signal ends or stops the process, waits until it has ended or stopped."""
         assert self._process is not None
         self._process.send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):

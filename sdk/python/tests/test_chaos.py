@@ -121,7 +121,7 @@ class Workload:
             try:
                 decided = await (approval.grant() if grant else approval.deny())
             except troupe.IllegalTransitionError:
-                # Another worker decided it, or its thread stopped.
+                # Another worker decided the approval, or the thread that needs the approval has stopped.
                 continue
             self.decisions[approval.id] = decided.proto.decision
 
@@ -159,7 +159,8 @@ class ChaosTest(PairTest):
             following = asyncio.create_task(follow())
             work = asyncio.gather(disturb(), *(workload.work() for _ in range(WORKERS)))
             await asyncio.wait_for(work, 10 * DEADLINE)
-            # The streams of the other object stay open until they have seen the end.
+            # Another object closes the session, because `session.close` would end the followed stream before its last
+            # event.
             await (await client.get_session(session.id)).close()
             await asyncio.wait_for(following, DEADLINE)
             tables = [each for each in await session.artifacts() if each.kind == "group-results"]
@@ -175,7 +176,7 @@ class ChaosTest(PairTest):
             [
                 event.thread
                 for event in spawned
-                # Children and the items of groups are no effects of a call of `spawn`.
+                # Children and the threads of groups do not come from a call of `spawn`.
                 if event.data.parent_thread_id in ("", session.root_id) and not event.data.group_id
             ],
             [session.root_id, *workload.threads],

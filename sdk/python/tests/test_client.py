@@ -218,7 +218,7 @@ class ClientTest(PairTest):
             with self.assertRaises(troupe.AgentFailedError) as invalid:
                 await thread.result(DEADLINE)
             self.assertIn("RESULT_INVALID", invalid.exception.result.text)
-            # The result stays requested.
+            # The thread still has to report a result.
             await thread.send("say: 5")
             self.assertEqual((await thread.result(DEADLINE)).value, 5)
             plain = await (await session.spawn("worker", "say: done")).result(DEADLINE)

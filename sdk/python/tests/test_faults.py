@@ -58,7 +58,7 @@ class FaultTest(PairTest):
         async with self.pair.connect() as client, client.session() as session:
             thread = await session.spawn("worker", "hold")
             async for event in session.events():
-                # Without it the turn would start after the restart, and hold.
+                # Wait for the start of the turn: a turn that starts after the restart would hold.
                 if isinstance(event, TurnStarted):
                     break
             waiting = asyncio.create_task(thread.result(DEADLINE))
@@ -118,7 +118,7 @@ class FaultTest(PairTest):
 
             following = asyncio.create_task(follow())
             for number in range(1, 7):
-                # The follower has a stream, and entries of the turn are still to come.
+                # Now the follower has a stream, and the turn has more entries to write.
                 await asyncio.wait_for(is_grown.wait(), DEADLINE)
                 if number % 2:
                     relay.drop()
@@ -180,7 +180,7 @@ class FaultTest(PairTest):
 
 
 class TlsTest(PairTest):
-    """TLS ends at a relay."""
+    """The relay in front of the pair has TLS."""
 
     async def test_connection_over_tls(self) -> None:
         certificate, key = self.pair.directory / "certificate.pem", self.pair.directory / "key.pem"
@@ -204,7 +204,7 @@ class TlsTest(PairTest):
 
 
 class FoundTokenTest(unittest.IsolatedAsyncioTestCase):
-    """A token of a data directory that belongs to another pair."""
+    """A data directory with the token of another pair."""
 
     async def test_found_token_of_another_pair_is_left_out(self) -> None:
         pair, other = Pair("--trust-loopback"), Pair()

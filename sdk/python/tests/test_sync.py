@@ -15,7 +15,7 @@ from .pair import DEADLINE, Pair
 
 
 class SyncTest(unittest.TestCase):
-    """All tests share a pair. The loop of the test belongs to the pair's process."""
+    """Each test has a pair, and an event loop for the process of the pair."""
 
     def setUp(self) -> None:
         self.loop = asyncio.new_event_loop()

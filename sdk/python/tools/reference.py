@@ -39,7 +39,7 @@ def undocumented(namespace: pdoc.doc.Namespace[Any]) -> Iterator[str]:
 def main(directory: str) -> None:
     """Checks the modules and writes their pages."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-    # Only the type stub has this class.
+    # Only the type stub defines this class.
     warnings.filterwarnings("ignore", message=".*AgentSupervisorServiceAsyncStub")
     missing = [name for module in MODULES for name in undocumented(pdoc.doc.Module.from_name(module))]
     if missing:

@@ -58,7 +58,7 @@ def argument(name: str, annotation: ast.expr | None) -> str:
 
 
 def call_arguments(arguments: ast.arguments) -> str:
-    """Returns the arguments that hand the parameters on."""
+    """Returns the arguments that pass the parameters to the asynchronous method."""
     positional = [argument(each.arg, each.annotation) for each in arguments.args if each.arg != "self"]
     keywords = [f"{each.arg}={argument(each.arg, each.annotation)}" for each in arguments.kwonlyargs]
     return ", ".join(positional + keywords)

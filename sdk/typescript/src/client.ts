@@ -48,7 +48,7 @@ import { ThreadNotFoundError } from "./reasons.js";
 import { Backoff, type Caller, pause, type RetryPolicy, type Supervisor } from "./rpc.js";
 import { type Schema, schemaText, type TypedSchema, validate } from "./schema.js";
 
-/** The waiting time of one WaitAgents call, and the time by which its deadline exceeds it. */
+/** The waiting time of one WaitAgents call, and the time by which the call's deadline exceeds the waiting time. */
 const WAIT_MS = 300_000;
 const WAIT_MARGIN_MS = 5_000;
 /** The time before a stream that ended as planned is opened again. */
@@ -89,7 +89,7 @@ interface RowCommon {
   readonly text: string;
   /** Why the item failed. */
   readonly error: string;
-  /** The thread of the last attempt; empty: none. */
+  /** The id of the thread of the last attempt. Empty if there was no attempt. */
   readonly threadId: string;
   /** The whole item: attempts, usage and duration. */
   readonly proto: GroupItemStatus;
@@ -188,7 +188,7 @@ export class Client implements AsyncDisposable {
     return this.caller.stub;
   }
 
-  /** Opens a session whose root thread is this program. `await using` closes it at the end of the block. */
+  /** Opens a session whose root thread is this program. `await using` closes the session at the end of the block. */
   async session(options: SessionOptions = {}): Promise<Session> {
     const { request, cwd, budget, labels, runnerLabels, approveTools, maxThreads, maxDepth } = options;
     const made = clone(CreateSessionRequestSchema, create(CreateSessionRequestSchema, request ?? {}));
@@ -244,7 +244,7 @@ export class Session implements AsyncDisposable {
     this.rootId = proto.rootThreadId;
   }
 
-  /** Closes the streams of this object, the root thread and all its descendants. Waits until they are closed. */
+  /** Closes the streams of this object, the root thread and all its descendants. Waits until the threads are closed. */
   async close({ wait = true }: { wait?: boolean } = {}): Promise<void> {
     for (const stream of [...this.streams]) stream.close();
     await this.client.stub.closeSession({ sessionId: this.id, wait });
@@ -293,9 +293,9 @@ export class Session implements AsyncDisposable {
   /**
    * Spawns a thread for each item, at most `limit` at a time. Returns the items with their results, in order.
    *
-   * `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is an object. The
-   * group is durable: it continues if the signal ends this call. A result that only this program's schema rejects makes its
-   * row FAILED; the group counts it as succeeded.
+   * `{item}` in `message` stands for an item that is a string, and `{name}` for a value of an item that is an object.
+   * The group is durable: it continues if the signal ends this call. If only this program's schema rejects a result,
+   * the row is FAILED, although the group counts the item as succeeded.
    */
   async map<T = unknown>(
     agentType: string,
@@ -498,8 +498,8 @@ export class Thread<T = unknown> {
   /**
    * Sends input. A settled thread starts a new turn. Returns the number of the input in the thread.
    *
-   * A running thread receives it with its next turn; with `interrupt` the running turn stops first; with `steer` it is
-   * delivered within the running turn if the program accepts that.
+   * A running thread receives the input with its next turn. With `interrupt`, the running turn stops first. With
+   * `steer`, the input is delivered within the running turn if the program accepts that.
    */
   async send(
     message: string,
@@ -554,8 +554,9 @@ export class Thread<T = unknown> {
   /**
    * Yields the entries of the thread's transcript after the number `after`, oldest first.
    *
-   * With `follow` it continues with new entries until the thread is closed, and resumes after a lost connection and after a
-   * restart of the supervisor. A text of more than 16 KiB is content: read it with `Session.content`.
+   * With `follow`, the iteration continues with new entries until the thread is closed. It resumes after a lost
+   * connection and after a restart of the supervisor. A text of more than 16 KiB is stored as content: read it with
+   * `Session.content`.
    */
   async *transcript(
     options: { after?: bigint; follow?: boolean } & WaitOptions = {},
@@ -678,7 +679,7 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
     return { done: true, value: undefined };
   }
 
-  /** Ends the stream. A pending `next` is done. */
+  /** Ends the stream. A pending `next` returns `done`. */
   close(): void {
     this.#over.abort();
     this.#session.streams.delete(this);
@@ -721,7 +722,7 @@ export class EventStream implements AsyncIterableIterator<SessionEvent, undefine
     return;
   }
 
-  /** Advances the position. Returns the event of the message, unless it has none or was returned before. */
+  /** Advances the position. Returns the message's event, or undefined for no event or one that was returned before. */
   #take({ sequence, message }: WatchThreadsResponse): SessionEvent | undefined {
     if (message.case === "reset") {
       throw new TroupeError(`the events of session ${this.#session.id} do not continue: ${message.value.reason}`);

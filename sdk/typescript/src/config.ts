@@ -1,12 +1,17 @@
 // The address and the token of the supervisor, found as the `troupe` command finds them.
 //
-// The address: the option, TROUPE_SUPERVISOR_URL, the context, the services that `troupe up` runs on the data directory,
-// http://127.0.0.1:50052. The token: the option, TROUPE_TOKEN, the file of the option, of TROUPE_TOKEN_FILE or of the context,
-// operator.token in the data directory, none. A token from the default data directory is sent to this machine only. The
-// certificates: the options, TROUPE_CA, TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY, the context.
+// Each value comes from the first of its sources that has one:
 //
-// The context: the option, TROUPE_CONTEXT, the current one of ~/.config/troupe/config.yaml. A given address without a named
-// context selects another server, so that no context applies.
+// - Address: the option, TROUPE_SUPERVISOR_URL, the context, the services that `troupe up` runs on the data directory,
+//   http://127.0.0.1:50052.
+// - Token: the option, TROUPE_TOKEN, the token file, operator.token in the data directory. The option,
+//   TROUPE_TOKEN_FILE or the context names the token file. A token from the default data directory is sent to this
+//   machine only.
+// - Certificates: the options, TROUPE_CA, TROUPE_CLIENT_CERT and TROUPE_CLIENT_KEY, the context.
+// - Context: the option, TROUPE_CONTEXT, the current context in ~/.config/troupe/config.yaml.
+//
+// An address from the option or from TROUPE_SUPERVISOR_URL selects another server. No context applies then, unless the
+// option or TROUPE_CONTEXT names one.
 
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { BlockList, isIP } from "node:net";
@@ -37,7 +42,7 @@ export interface ConnectOptions {
   readonly ca?: string;
   /** A PEM file with the client's certificate. */
   readonly clientCert?: string;
-  /** A PEM file with its key. */
+  /** A PEM file with the key of the client's certificate. */
   readonly clientKey?: string;
 }
 
@@ -56,7 +61,7 @@ export class Token implements TokenSource {
 
   constructor(
     source: { readonly text?: string; readonly path?: string },
-    /** Whether it comes from the data directory and not from the caller. */
+    /** Whether the token comes from the data directory and not from the caller. */
     readonly isFound = false,
   ) {
     this.#path = source.path;
@@ -64,13 +69,13 @@ export class Token implements TokenSource {
     if (source.path !== undefined) this.#load(source.path);
   }
 
-  /** Reads a file again after a change. */
+  /** Returns the token, or an empty text if there is no token. Reads a token file again after a change. */
   expose(): string {
     if (this.#path !== undefined) {
       try {
         this.#load(this.#path);
       } catch {
-        // The file is being replaced: the last token stays valid until the next call.
+        // The file may be incomplete because it is being replaced. Use the last token for this call.
       }
     }
     return this.#text;
@@ -131,7 +136,7 @@ const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
 
-/** Returns the settings of a context; without a name, of the current one. */
+/** Returns the settings of the context with this name. Without a name, returns those of the current context. */
 function context(name: string | undefined): Record<string, string> {
   const base = variable("XDG_CONFIG_HOME") ?? "";
   const path = join(isAbsolute(base) ? base : join(variable("HOME") ?? "", ".config"), "troupe", "config.yaml");
@@ -153,19 +158,19 @@ function context(name: string | undefined): Record<string, string> {
   return Object.fromEntries(server.flatMap(([key, value]) => (typeof value === "string" ? [[key, value]] : [])));
 }
 
-/** Returns a mapping of YAML or JSON; anything else is empty. */
+/** Returns the value if it is a mapping of YAML or JSON, and otherwise an empty mapping. */
 function mapping(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};
 }
 
-/** Returns the address of the supervisor that `troupe up` runs on the data directory; empty: none runs. */
+/** Returns the address of the supervisor that `troupe up` runs on the data directory. Empty if none runs. */
 function running(given: string | undefined): string {
   const directory = given ?? variable("TROUPE_DATA_DIR") ?? defaultDataDir();
   if (!directory) return "";
   let url: string;
   try {
     const state = mapping(JSON.parse(readFileSync(join(directory, STATE_FILE), "utf8")));
-    // The file of a process that was killed stays.
+    // A killed process leaves its file behind, so check that the process exists.
     process.kill(Number(state["pid"]), 0);
     url = `http://${String(state["supervisor"])}`;
     return isThisMachine(new URL(url).hostname.replace(/^\[|\]$/g, "")) ? url : "";

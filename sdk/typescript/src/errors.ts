@@ -14,7 +14,7 @@ const TRANSIENT_REASONS = new Set([
   "REGISTRY_UNAVAILABLE",
   "OUTCOME_UNKNOWN",
 ]);
-/** Codes of a lost connection. They count only without a reason, because then the transport reports them. */
+/** Codes of a lost connection. They are transient only without a reason: then the transport reports them. */
 const TRANSIENT_CODES = new Set([Code.Unavailable, Code.Unknown, Code.Canceled, Code.Internal]);
 
 /** The base class of all errors of this package. Each class states its name, because bundlers shorten names of classes. */
@@ -100,7 +100,7 @@ export class AgentClosedError extends AgentError {
   static override readonly name: string = "AgentClosedError";
 }
 
-/** A result matches the JSON Schema that the service has, and not the schema that validates it in this program. */
+/** A result matches the JSON Schema of the service, but the schema in this program rejects the result. */
 export class ResultMismatchError extends TroupeError {
   static override readonly name: string = "ResultMismatchError";
 

@@ -49,12 +49,12 @@ export interface RetryPolicy {
 
 export const DEFAULT_RETRY: RetryPolicy = { attempts: 5, initialDelayMs: 500, maxDelayMs: 5_000, multiplier: 2 };
 
-/** Decides whether to try again after a transient error, and waits before it. */
+/** Decides whether to try again after a transient error, and waits before the next attempt. */
 export class Backoff {
   #failures = 0;
   #since = 0;
 
-  /** Limits the attempts of the policy; with `totalMs` the time since the first failure instead. */
+  /** Limits the attempts as the policy says. With `totalMs`, limits the time since the first failure instead. */
   constructor(
     private readonly policy: RetryPolicy,
     private readonly totalMs?: number,
@@ -80,7 +80,7 @@ export class Backoff {
   }
 }
 
-/** Waits, unless the signal ends it: then it throws the reason of the signal. */
+/** Waits. If the signal is aborted, throws the reason of the signal at once. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   await new Promise<void>((resolve, reject) => {
@@ -98,9 +98,9 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
 
 /** The source of the caller's token. */
 export interface TokenSource {
-  /** Whether the token was found and not given. It may then belong to another service. */
+  /** Whether the token was found in the data directory and not given. Such a token may belong to another service. */
   readonly isFound: boolean;
-  /** Returns the current token, or an empty text without one. */
+  /** Returns the current token, or an empty text if there is no token. */
   expose(): string;
 }
 
@@ -126,10 +126,10 @@ export class Caller {
   readonly #token: TokenSource;
   readonly #connection: Connection;
   readonly #closed = new AbortController();
-  /** A token of the data directory that the service rejected. Calls are then made without it. */
+  /** The token from the data directory that the service rejected. Calls do not send it. Empty: none was rejected. */
   #rejected = "";
 
-  /** Opens the connection. Its calls must pass through the interceptor. */
+  /** Opens the connection with `open`. All calls of the connection must pass through the interceptor. */
   constructor(
     open: (interceptor: Interceptor) => Connection,
     token: TokenSource,
@@ -139,7 +139,7 @@ export class Caller {
     this.#connection = open((next) => async (request) => {
       const text = this.#token.expose();
       if (text && text !== this.#rejected) request.header.set("authorization", `Bearer ${text}`);
-      // A connection that is closed can be opened again by a call that has just begun.
+      // Every call ends with `close`. Otherwise a call that has just begun could open the closed connection again.
       return next({ ...request, signal: AbortSignal.any([this.#closed.signal, request.signal]) });
     });
     this.transport = this.#connection.transport;
@@ -173,7 +173,7 @@ export class Caller {
     }
   }
 
-  /** Repeats a call that waits at the service. The signal limits the wait; an expired deadline is not an error. */
+  /** Makes a call that waits at the service. Repeats the call after an expired deadline or a transient error. */
   async wait<T>(call: () => Promise<T>, backoff: Backoff, signal?: AbortSignal): Promise<T> {
     for (;;) {
       signal?.throwIfAborted();
@@ -189,7 +189,10 @@ export class Caller {
     }
   }
 
-  /** Returns whether to repeat the call without the token, because it was found and belongs to another service. */
+  /**
+   * Stops using a token from the data directory that the service rejected: it belongs to another service. Returns
+   * whether to repeat the call, now without the token.
+   */
   #dropsToken(error: ServiceError): boolean {
     const token = this.#token.expose();
     if (error.code !== Code.Unauthenticated || !this.#token.isFound || token === this.#rejected) return false;
@@ -220,8 +223,8 @@ export function newRequestId(): string {
 }
 
 /**
- * Returns the error of the class that belongs to the reason. The calls of this package throw such errors; the streams of
- * `Client.stub` throw errors of the transport.
+ * Converts an error into one of the class that belongs to its reason. The calls of this package throw such errors; the
+ * streams of `Client.stub` throw errors of the transport.
  */
 export function serviceError(failure: unknown): ServiceError {
   if (failure instanceof ServiceError) return failure;
@@ -238,7 +241,7 @@ export function serviceError(failure: unknown): ServiceError {
     cause: failure,
   };
   if (!info && error.code === Code.DeadlineExceeded) {
-    // This process ended the call. The meaning is the same as of the service's own error.
+    // This process ended the call at its deadline. The error means the same as the service's own error.
     return new DeadlineExceededError(error.rawMessage, init);
   }
   return new (BY_REASON[init.reason] ?? ServiceError)(error.rawMessage, init);

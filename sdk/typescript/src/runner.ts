@@ -3,10 +3,10 @@
 //     const review = agent(["reviewer"], async (task) => `I have read: ${task.message}`);
 //     await serve([review], { labels: { language: "typescript" } });
 //
-// A session with `runnerLabels: { language: "typescript" }` gives its threads to this runner. The function is called for each
-// turn, and its result is the last message of the turn. An exception ends the turn as ERRORED. An interrupt aborts
-// `task.signal` and ends the turn at once; what the function still does is ignored. The transcript has the inputs, the
-// authorized calls and the result of each turn; `Task.record` adds other entries.
+// A session with `runnerLabels: { language: "typescript" }` gives its threads to this runner. The function is called
+// for each turn, and its result is the last message of the turn. An exception ends the turn as ERRORED. An interrupt
+// aborts `task.signal` and ends the turn at once. A later result or exception of the function is ignored. The
+// transcript has the inputs, the authorized calls and the result of each turn; `Task.record` adds other entries.
 
 import { createHash, randomUUID } from "node:crypto";
 import { pid } from "node:process";
@@ -56,7 +56,7 @@ const ATTACH_DELAY_MS = 200;
 /** A function that executes the turns of a thread. */
 export type AgentFunction = (task: Task) => Promise<string>;
 
-/** A function and the roles whose threads it executes. No roles: all. */
+/** A function and the roles whose threads it executes. No roles: all roles. */
 export interface Agent {
   readonly roles: ReadonlySet<string>;
   readonly run: AgentFunction;
@@ -79,9 +79,9 @@ export interface RunnerOptions {
   /** The runner's id, stable across restarts. Default: the kind and the process id. */
   readonly runnerId?: string;
   readonly labels?: Readonly<Record<string, string>>;
-  /** The only session whose threads it takes. */
+  /** The only session whose threads the runner takes. */
   readonly sessionId?: string;
-  /** Maximum number of threads that it keeps at the same time. Default 8. */
+  /** Maximum number of threads that the runner keeps at the same time. Default 8. */
   readonly capacity?: number;
   /** The kind of runner. Default `typescript`. */
   readonly kind?: string;
@@ -94,7 +94,7 @@ export interface RunnerOptions {
   readonly enforcesReadOnly?: boolean;
 }
 
-/** The kinds of entries that a function adds to its transcript. */
+/** The kinds of entries that a function can add to the transcript of its thread. */
 export type EntryKind = "message" | "reasoning" | "toolResult" | "error" | "notice";
 
 const KINDS: Readonly<Record<EntryKind, TranscriptKind>> = {
@@ -149,17 +149,17 @@ export class Task {
     return this.program.start;
   }
 
-  /** Returns a client that acts as this thread: it may see and spawn below the thread only. */
+  /** Returns a client that acts as this thread. The client can see and spawn threads below this thread only. */
   async connect(): Promise<Client> {
     return connect({ address: this.start.supervisorUrl, token: this.start.threadToken });
   }
 
-  /** Shows what the agent does now, in one line. Lost if the supervisor is unreachable. */
+  /** Shows what the agent does now, in one line. The line is lost if the supervisor is unreachable. */
   activity(text: string): void {
     this.program.runner.sendActivity(this.start, text);
   }
 
-  /** Adds to the usage of the thread. It is reported at the end of the turn. */
+  /** Adds to the usage of the thread. The usage is reported at the end of the turn. */
   usage(tokens: { inputTokens?: number; outputTokens?: number; cachedInputTokens?: number }): void {
     const { usage } = this.program;
     usage.inputTokens += BigInt(tokens.inputTokens ?? 0);
@@ -167,12 +167,12 @@ export class Task {
     usage.cachedInputTokens += BigInt(tokens.cachedInputTokens ?? 0);
   }
 
-  /** Stores an artifact of at most 16 MiB. It is durable at the latest when the turn has ended. */
+  /** Stores an artifact of at most 16 MiB. The artifact is durable at the latest when the turn has ended. */
   artifact(name: string, data: Uint8Array, { kind = "report", mediaType = "text/plain" } = {}): void {
     if (data.length > MAX_ARTIFACT) {
       throw new RangeError(`the artifact ${name} has ${data.length} bytes, more than ${MAX_ARTIFACT}`);
     }
-    // The pieces are consecutive reports: nothing may come between them.
+    // The pieces are consecutive reports: no other report may come between them.
     for (let offset = 0; offset < Math.max(data.length, 1); offset += MAX_PIECE) {
       const end = offset + MAX_PIECE;
       const piece = { data: data.subarray(offset, end), append: offset > 0, more: end < data.length };
@@ -180,7 +180,7 @@ export class Task {
     }
   }
 
-  /** Adds an entry to the transcript of the thread. It is durable at the latest when the turn has ended. */
+  /** Adds an entry to the transcript of the thread. The entry is durable at the latest when the turn has ended. */
   record(kind: EntryKind, text: string): void {
     this.program.record({ turn: this.turn, kind: KINDS[kind], text });
   }
@@ -188,8 +188,8 @@ export class Task {
   /**
    * Asks whether the thread may use a tool. Waits for an operator if the call needs an approval.
    *
-   * `paths` are the absolute paths that the call would write. Call it before every tool if the runner declares
-   * `enforcesTools`.
+   * `paths` are the absolute paths that the call would write. If the runner declares `enforcesTools`, call this method
+   * before every tool.
    */
   async authorize(tool: string, args: object = {}, { paths = [] }: { paths?: string[] } = {}): Promise<Decision> {
     const argumentsJson = JSON.stringify(args);
@@ -202,7 +202,7 @@ export class Task {
   }
 }
 
-/** Attaches to the supervisor and executes threads until it is drained. `serve` is shorter. */
+/** Attaches to the supervisor and executes threads until it is drained. `serve` does this in one call. */
 export class Runner {
   /** Settles when the runner is attached for the first time. */
   readonly attached: Promise<void>;
@@ -233,7 +233,7 @@ export class Runner {
     });
   }
 
-  /** Attaches, and again whenever the stream is lost. Returns when the runner is drained. */
+  /** Attaches to the supervisor, and attaches again whenever the stream is lost. Returns when the runner is drained. */
   async run(): Promise<void> {
     const { caller } = this.#client;
     const backoff = new Backoff(caller.policy, Number.POSITIVE_INFINITY);
@@ -262,12 +262,12 @@ export class Runner {
 
   // ---- for the programs
 
-  /** @internal Sends a report, if the runner is attached. It is resent until it is durable. */
+  /** @internal Sends a report if the runner is attached. The report is resent until it is durable. */
   report(report: RunnerReport): void {
     if (this.#isAttached) this.#send({ case: "report", value: report });
   }
 
-  /** @internal Sends an entry of a transcript, if the runner is attached. It is resent until it is durable. */
+  /** @internal Sends an entry of a transcript if the runner is attached. The entry is resent until it is durable. */
   transcribe(batch: TranscriptBatch): void {
     if (this.#isAttached) this.#send({ case: "transcript", value: batch });
   }
@@ -369,7 +369,7 @@ export class Runner {
         break;
       case "deliverInput": {
         const { delivery } = message.value;
-        // Input for a running turn is not reported as delivered, so it comes with the next turn.
+        // This runner does not report input for a running turn as delivered, so the next turn contains the input.
         if (delivery.case === "turn") this.#held(message.value)?.begin(delivery.value);
         this.#acknowledgeCommand(message.value);
         break;
@@ -432,7 +432,7 @@ export class Runner {
 }
 
 /**
- * Executes threads until SIGINT or SIGTERM. Then running turns finish, and it returns.
+ * Executes threads until SIGINT or SIGTERM. Then waits until the running turns have ended, and returns.
  *
  * Without `client`, the supervisor is found as `connect` finds it.
  */
@@ -461,7 +461,7 @@ class Program {
   #work: Promise<void> = Promise.resolve();
   #stop = new AbortController();
   #isStopping = false;
-  /** Whether the last report was created. */
+  /** Whether the last report of the attempt was created. */
   #isOver = false;
   #isAbandoned = false;
   /** The reports and entries that are not known to be durable. */
@@ -494,7 +494,7 @@ class Program {
     this.runner.report(report);
   }
 
-  /** Adds an entry to the transcript. Drops it if too many entries wait; the next entry reports the dropped ones. */
+  /** Adds an entry to the transcript, or drops it if too many entries wait. The next entry reports dropped entries. */
   record(entry: Entry): void {
     if (this.#isAbandoned || !entry.text) return;
     if (this.#batches.length >= MAX_ENTRIES) {
@@ -571,7 +571,7 @@ class Program {
     this.report({ case: "turnEnded", value: ended });
   }
 
-  /** Stops a turn. A late interrupt must not stop the next one. */
+  /** Stops a turn. A late interrupt must not stop the next turn. */
   interrupt(turn: number, reason: string): void {
     if (turn === this.#turn) this.#stop.abort(reason);
   }

@@ -16,7 +16,7 @@ export interface StandardSchemaProps<Output> {
   readonly vendor: string;
   /** Validates a value. */
   readonly validate: (value: unknown) => SchemaOutcome<Output> | Promise<SchemaOutcome<Output>>;
-  /** The type of the values. It has no value at run time. */
+  /** The type of the values. This property is not set at run time. */
   readonly types?: { readonly output: Output } | undefined;
 }
 
@@ -40,10 +40,10 @@ export interface TypedSchema<Output = unknown> extends StandardSchemaV1<Output> 
   };
 }
 
-/** A JSON Schema of draft 2020-12: a literal, or an object of a type such as `JSONSchema7`. It has no type for the values. */
+/** A JSON Schema of draft 2020-12: a literal, or an object of a type such as `JSONSchema7`. Its values have no type. */
 export type JsonSchema = (Readonly<Record<string, unknown>> | object) & { readonly "~standard"?: never };
 
-/** The schema of a result. With a `TypedSchema`, the result is validated again here and has its type. */
+/** The schema of a result. A `TypedSchema` also validates the result in this program and gives it its type. */
 export type Schema<T = unknown> = TypedSchema<T> | JsonSchema;
 
 /** Adds a JSON Schema to a schema of a library without JSON Schemas. */

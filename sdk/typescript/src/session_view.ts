@@ -49,7 +49,7 @@ export interface SessionView {
   readonly approvals: Map<string, Approval>;
   /** By id, oldest first. */
   readonly groups: Map<string, Group>;
-  /** The groups that ended. A response from before their end is ignored. */
+  /** The groups that ended. A response about such a group from before its end is ignored. */
   readonly endedGroups: Set<string>;
   /** Whether the first snapshot is complete. */
   isComplete: boolean;
@@ -103,7 +103,7 @@ export function putReadThread(view: SessionView, thread: Thread): void {
   if (!known || known.sequence <= thread.sequence) view.threads.set(thread.threadId, thread);
 }
 
-/** Adds or replaces a group that was read, unless it has ended. */
+/** Adds or replaces a group that was read. Removes it if it has ended. Ignores it if an event has ended it since. */
 export function putReadGroup(view: SessionView, group: Group): void {
   const id = groupId(group);
   if (!isOpenGroup(group)) view.groups.delete(id);
@@ -192,7 +192,8 @@ function isUnclear(thread: Thread, before: Thread, kind: Kind): boolean {
     // A different output ends the condition STALLED without a separate event.
     case "turnEnded":
       return thread.conditions.some((condition) => condition.kind === ConditionKind.STALLED);
-    // The usage includes a turn only if the earlier attempt had started it, which the event does not say.
+    // The usage of the earlier attempt includes a turn only if the turn had started. The event does not say whether it
+    // had.
     case "threadPlaced":
       return thread.generation !== before.generation;
     default:
@@ -384,7 +385,7 @@ function beginAttempt(thread: Thread, generation: number): void {
   thread.earlierUsage = thread.usage;
 }
 
-/** Sets the usage of the current attempt. Telemetry may have reported a part of it. */
+/** Sets the usage of the current attempt. Telemetry may have reported a part of this usage. */
 function setAttemptUsage(thread: Thread, usage: Usage): void {
   const earlier = thread.earlierUsage ?? create(UsageSchema);
   thread.usage = create(UsageSchema, {

@@ -21,7 +21,7 @@ export interface ClientOptions extends RetryOptions {
 /**
  * Returns a client of the supervisor behind a server of gRPC-web.
  *
- * A stream and a wait each occupy a connection. Over plain HTTP, a browser opens at most six to a server.
+ * A stream and a wait each occupy a connection. Over plain HTTP, a browser opens at most six connections to a server.
  *
  * @throws ConfigError if the address or the token is invalid.
  */

@@ -135,7 +135,7 @@ test("no effect is lost or repeated in chaos", async () => {
       try {
         if ((await event.grant("chaos")).proto.decision === ApprovalDecision.GRANTED) granted.push(approvalId);
       } catch (error) {
-        // Its turn has ended.
+        // The turn that needs the approval has ended.
         if (!(error instanceof troupe.IllegalTransitionError)) throw error;
       }
     }

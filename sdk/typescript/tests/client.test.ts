@@ -92,7 +92,7 @@ test("results match their schema", async () => {
   });
 });
 
-/** A finding whose path is a file of TypeScript, which a JSON Schema does not say. */
+/** A finding whose path must be a file of TypeScript. The JSON Schema does not contain this condition. */
 const Finding = z.object({
   path: z.string().refine((path) => path.endsWith(".ts"), "no TypeScript"),
   line: z.string().transform(Number),

@@ -52,7 +52,7 @@ test("result survives kill and restart", async () => {
   await using client = await pair.connect();
   await using session = await client.session();
   const thread = await session.spawn("worker", "hold");
-  // Without it the turn would start after the restart, and hold.
+  // Wait for the start of the turn: a turn that starts after the restart would hold.
   for await (const { kind } of session.events()) if (kind === "turnStarted") break;
   const waiting = assert.rejects(thread.result(deadline()), troupe.AgentError);
   await pair.send("SIGKILL");

@@ -77,7 +77,7 @@ export class Pair implements AsyncDisposable {
     this.#listen = [addresses.registry, addresses.supervisor].map((address) => address.replace("http://", ""));
   }
 
-  /** Sends the process a signal, and waits for its end or stop if the signal ends or stops it. */
+  /** Sends the process a signal. If the signal ends or stops the process, waits until it has ended or stopped. */
   async send(signal: NodeJS.Signals): Promise<void> {
     const ended = signal === "SIGKILL" && this.#process ? once(this.#process, "exit") : undefined;
     this.#process?.kill(signal);
@@ -133,7 +133,7 @@ export class Relay implements AsyncDisposable {
     this.#scheme = tls ? "https" : "http";
   }
 
-  /** Starts a relay, with TLS if its options are given. */
+  /** Starts a relay, with TLS if `tls` is given. */
   static async start(target: string, tls?: TlsOptions): Promise<Relay> {
     const relay = new Relay(target, tls);
     relay.#server.listen(0, "127.0.0.1");

@@ -15,7 +15,8 @@ use crate::{
     token_file::Tokens,
 };
 
-/// Headers that proxies set. The address of the connection is not the caller's address if one of them is present.
+/// Headers that proxies set. If one of these headers is present, the address of the connection is not the caller's
+/// address.
 const FORWARDED: &[&str] = &["forwarded", "x-forwarded-for", "x-real-ip"];
 
 /// Operator names that this service assigns: to static tokens and to callers that need no token. No identity provider
@@ -30,7 +31,7 @@ pub enum Trust {
     /// No callers.
     #[default]
     Nobody,
-    /// Callers from loopback. Used if no agent programs run on this machine, or if the user requested it.
+    /// Callers from loopback. Used if no agent programs run on this machine, or if the user requested this trust.
     Loopback,
     /// All callers from any address: `--insecure` is set and no authentication is configured. The token that a service
     /// generates itself is not required.
@@ -99,7 +100,8 @@ impl Authenticator {
         self
     }
 
-    /// Accepts calls that other members of the cluster forward with this token. The call names its caller.
+    /// Accepts calls that other members of the cluster forward with this token. A forwarded call names the caller for
+    /// which it is made.
     #[must_use]
     pub fn members(mut self, token: impl Into<Tokens>) -> Self {
         self.members = Some(token.into());
@@ -120,7 +122,7 @@ impl Authenticator {
         self
     }
 
-    /// Returns the caller, from the headers of the call and its connection; `None` means UNAUTHENTICATED.
+    /// Finds the caller from the headers of the call and from the connection. `None` means UNAUTHENTICATED.
     ///
     /// A token that is present is never ignored: a call with a bad token is rejected even if callers without a token
     /// are trusted. Without a token, the certificate of the connection determines the caller.
@@ -154,7 +156,7 @@ impl Authenticator {
 
     fn by_token(&self, token: &str) -> Option<Principal> {
         let mut found = None;
-        // Compare every secret, even after a match, so that the time reveals nothing.
+        // Compare every secret, even after a match, so that the duration does not reveal which secret matched.
         for (tokens, principal) in &self.secrets {
             if tokens.matches(token) {
                 found = Some(principal);
@@ -166,8 +168,9 @@ impl Authenticator {
             .or_else(|| self.vouched(self.jwt.as_ref()?.verify(token)?))
     }
 
-    /// Returns a principal from a provider or an authority. Returns `None` if its name, ignoring case, is the name of
-    /// an operator of this service: the two would share request ids and look alike in logs and events.
+    /// Returns a principal that an identity provider or a certificate authority named. Returns `None` if its name is
+    /// the name of an operator of this service, ignoring case: the two operators would share request ids and look alike
+    /// in logs and events.
     fn vouched(&self, principal: Principal) -> Option<Principal> {
         let Principal::Operator { name, .. } = &principal else {
             return Some(principal);

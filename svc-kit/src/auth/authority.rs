@@ -1,4 +1,4 @@
-//! A service's permission table: which kinds of principals may call which methods. Includes a check of the table
+//! A service's permission table: which kinds of principals may call which methods. Also contains a check of the table
 //! itself.
 
 use std::collections::{BTreeSet, HashMap};
@@ -52,7 +52,7 @@ impl Caller {
 pub struct Row {
     /// The method's full path: `/troupe.supervisor.v1.AgentSupervisorService/SpawnAgent`.
     pub method: &'static str,
-    /// The kinds of principals that may call it. All others are rejected.
+    /// The kinds of principals that may call the method. All others are rejected.
     pub who: &'static [Caller],
     /// The method's effect on the service's data.
     pub effect: Effect,
@@ -61,12 +61,12 @@ pub struct Row {
 /// A method's effect on the service's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// No effect beyond the call or the caller's own view.
+    /// The method does not change data. It may change the caller's own view.
     Reads,
-    /// No effect, and the call may wait for minutes: for threads or for an operator. Its calls have separate
-    /// concurrency limits.
+    /// A call may wait for minutes: for threads or for an operator. Calls of such methods have separate concurrency
+    /// limits.
     Waits,
-    /// Changes data. Its calls are in the audit log.
+    /// The method changes data. Its calls are in the audit log.
     Changes,
 }
 
@@ -127,7 +127,7 @@ impl Authority {
     }
 }
 
-/// Returns a method as errors and logs show it: truncated, because callers choose its length.
+/// Returns a method's path as errors and logs show it. The path is truncated, because callers choose its length.
 pub(crate) fn quote(method: &str) -> &str {
     let mut end = method.len().min(QUOTED_BYTES);
     while !method.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! The authentication layer: rejects every call without a principal that may make it.
+//! The authentication layer: rejects every call whose caller is unknown or may not call the method.
 
 use std::{
     sync::Arc,
@@ -22,8 +22,8 @@ use crate::{
 /// callers get UNIMPLEMENTED.
 const MEMBERS_ONLY: &str = "/troupe.cluster.v1.MemberService/";
 
-/// Puts [`Auth`] in front of a server. A call without a [`Principal`](crate::identity::Principal) that may make it is
-/// rejected.
+/// Puts [`Auth`] in front of a server. A call is rejected if it has no [`Principal`](crate::identity::Principal), or if
+/// its principal may not call the method.
 #[derive(Clone, Debug)]
 pub struct AuthLayer {
     shared: Arc<Shared>,
@@ -96,7 +96,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let admitted = self.shared.admit(&mut request);
         let changing = self.shared.authority.changing(request.uri().path());
-        // The member that received a forwarded call has logged it.
+        // The member that forwards a call logs it.
         let is_forwarded = request.extensions().get::<Forwarded>().is_some();
         let changing = changing.filter(|_| !is_forwarded);
         let entry = changing.and_then(|method| Entry::of(method, &request));

@@ -1,9 +1,9 @@
 //! Authentication and the permission table, as one layer in front of every service.
 //!
-//! [`Authenticator`] turns a bearer token into a [`Principal`](crate::identity::Principal); [`Authority`] holds a
-//! service's table; [`AuthLayer`] uses both. A method without a row is rejected. Health and reflection are open to all
-//! callers. Finer rules (a thread's subtree, its tools, fields that only operators may set) belong to the services and
-//! run after this layer.
+//! [`Authenticator`] finds the [`Principal`](crate::identity::Principal) of a call; [`Authority`] holds a service's
+//! table; [`AuthLayer`] uses both. A method without a row is rejected. Health and reflection are open to all callers.
+//! Finer rules (a thread's subtree, its tools, fields that only operators may set) belong to the services and run after
+//! this layer.
 
 mod authenticator;
 mod authority;

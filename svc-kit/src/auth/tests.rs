@@ -291,7 +291,7 @@ async fn only_cluster_members_can_call_member_methods() {
         let answer = call(authenticator, request(FORWARD, &headers)).await;
         if is_member {
             assert_eq!(answer.unwrap(), Some(caller.clone()));
-            // Any other method has the permissions of the caller that the member names.
+            // For all other methods, the call has the permissions of the caller that the member names.
             let authenticator = cast.authenticator().members(member.clone());
             let answer = call(authenticator, request(WRITE, &headers)).await;
             assert_eq!(answer.unwrap_err().code(), Code::PermissionDenied);

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::target::{NoAddress, Target};
 
-/// Why a delivery was not accepted this time.
+/// Why an attempt of a delivery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Undelivered {
     /// The receiver has no usable address.
@@ -49,7 +49,7 @@ pub enum Undelivered {
 /// Sends deliveries.
 #[derive(Clone)]
 pub struct Poster {
-    /// Trusts the authorities of the targets' certificates.
+    /// The TLS connector, which trusts the authorities of the targets' certificates.
     pub tls: TlsConnector,
     /// Whether private, loopback and link-local addresses are permitted.
     pub allow_private: bool,

@@ -47,7 +47,7 @@ pub enum BadUrl {
 /// Why a target has no address to send to.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAddress {
-    /// Its name could not be resolved.
+    /// The target's name could not be resolved.
     #[error("the name cannot be resolved: {0}")]
     Unresolved(#[from] io::Error),
     /// All addresses are forbidden.
@@ -161,7 +161,7 @@ fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    // This network, carriers' shared space, protocol assignments, benchmarks, reserved.
+    // The special networks: this network, carriers' shared space, protocol assignments, benchmarks, reserved.
     let special = matches!(
         address.octets(),
         [0, _, _, _] | [100, 64..=127, _, _] | [192, 0, 0, _] | [198, 18 | 19, _, _] | [240..=255, _, _, _]

@@ -10,8 +10,8 @@ pub(super) fn first_end(certificates: &[CertificateDer<'_>]) -> Option<u64> {
     certificates.iter().filter_map(end).min()
 }
 
-/// webpki reveals the expiry only in its error for an expired certificate. At the maximum time every certificate has
-/// expired, and webpki checks the time first.
+/// Returns the expiry of a certificate. webpki reveals the expiry only in its error for an expired certificate, so the
+/// certificate is checked at the maximum time: every certificate has expired then, and webpki checks the time first.
 fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     let end_of_time = UnixTime::since_unix_epoch(Duration::MAX);

@@ -31,8 +31,8 @@ pub struct ServerFiles {
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities of client certificates. Clients may connect without one. `None` if no client certificate is
-    /// requested.
+    /// The authorities of client certificates. Clients may connect without a certificate. `None` if no client
+    /// certificate is requested.
     pub client_authorities: Option<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
 //! The server over TLS: trust on both sides, and client identity. `tests/tests/connections/certificate_rotation.rs`
-//! tests replaced certificates with whole services.
+//! runs whole services and replaces their certificates.
 
 use std::{
     fs,
@@ -95,7 +95,7 @@ async fn certificate_identifies_client() {
     for (uri, read, write) in [
         ("spiffe://d/troupe/admin/eve", Code::Aborted, Code::Aborted),
         ("spiffe://d/troupe/viewer/val", Code::Aborted, Code::PermissionDenied),
-        // The name of an operator with a token.
+        // The certificate has the name of an operator with a token.
         (
             "spiffe://d/troupe/viewer/vic",
             Code::Unauthenticated,

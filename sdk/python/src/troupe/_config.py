@@ -1,12 +1,17 @@
 """The address and the token of the supervisor, found as the `troupe` command finds them.
 
-The address: the argument, `TROUPE_SUPERVISOR_URL`, the context, the services that `troupe up` runs on the data directory,
-`http://127.0.0.1:50052`. The token: the argument, `TROUPE_TOKEN`, the file of the argument, of `TROUPE_TOKEN_FILE` or of the
-context, `operator.token` in the data directory, none. A token from the default data directory is sent to this machine only.
-The certificates: the arguments, `TROUPE_CA`, `TROUPE_CLIENT_CERT` and `TROUPE_CLIENT_KEY`, the context.
+Each value comes from the first of its sources that has one:
 
-The context: the argument, `TROUPE_CONTEXT`, the current one of `~/.config/troupe/config.yaml`. A given address without a named
-context selects another server, so that no context applies.
+- Address: the argument, `TROUPE_SUPERVISOR_URL`, the context, the services that `troupe up` runs on the data directory,
+  `http://127.0.0.1:50052`.
+- Token: the argument, `TROUPE_TOKEN`, the token file, `operator.token` in the data directory. The argument,
+  `TROUPE_TOKEN_FILE` or the context names the token file. A token from the default data directory is sent to this
+  machine only.
+- Certificates: the arguments, `TROUPE_CA`, `TROUPE_CLIENT_CERT` and `TROUPE_CLIENT_KEY`, the context.
+- Context: the argument, `TROUPE_CONTEXT`, the current context in `~/.config/troupe/config.yaml`.
+
+An address from the argument or from `TROUPE_SUPERVISOR_URL` selects another server. No context applies then, unless the
+argument or `TROUPE_CONTEXT` names one.
 """
 
 from __future__ import annotations
@@ -31,24 +36,25 @@ STATE_FILE = "up.json"
 
 
 class Token:
-    """A token and its source. Its representation does not reveal it."""
+    """A token and its source. The representation does not reveal the token."""
 
     def __init__(self, text: str = "", *, path: Path | None = None, is_found: bool = False) -> None:
         self._text = text
         self._path = path
         self._version: tuple[int, int] | None = None
-        # Whether it comes from the data directory and not from the caller. It may then belong to another service.
+        # Whether the token comes from the data directory and not from the caller. Such a token may belong to another
+        # service.
         self.is_found = is_found
         if path is not None:
             self._load(path)
 
     def expose(self) -> str:
-        """Returns the token, or an empty text without one. A file is read again after a change."""
+        """Returns the token, or an empty text if there is no token. Reads a token file again after a change."""
         if self._path is not None:
             try:
                 self._load(self._path)
             except ConfigError:
-                # The file is being replaced: the last token stays valid until the next call.
+                # The file may be incomplete because it is being replaced. Use the last token for this call.
                 pass
         return self._text
 
@@ -137,7 +143,7 @@ def checked(token: str) -> str:
 
 
 def _context(name: str | None) -> dict[str, str]:
-    """Returns the settings of a context; without a name, of the current one."""
+    """Returns the settings of the context with this name. Without a name, returns those of the current context."""
     base = Path(_variable("XDG_CONFIG_HOME") or "")
     if not base.is_absolute():
         base = Path(_variable("HOME") or "") / ".config"
@@ -158,18 +164,18 @@ def _context(name: str | None) -> dict[str, str]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    """Returns a mapping of YAML; anything else is empty."""
+    """Returns the value if it is a mapping, and otherwise an empty mapping."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _running(data_dir: str | os.PathLike[str] | None) -> str:
-    """Returns the address of the supervisor that `troupe up` runs on the data directory; empty: none runs."""
+    """Returns the address of the supervisor that `troupe up` runs on the data directory. Empty if none runs."""
     directory = data_dir or _variable("TROUPE_DATA_DIR") or _default_data_dir()
     if directory is None:
         return ""
     try:
         state = json.loads((Path(directory) / STATE_FILE).read_text(encoding="utf-8"))
-        # The file of a process that was killed stays.
+        # A killed process leaves its file behind, so check that the process exists.
         os.kill(state["pid"], 0)
         address = str(state["supervisor"])
     except (OSError, OverflowError, ValueError, TypeError, KeyError):

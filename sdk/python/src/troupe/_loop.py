@@ -11,7 +11,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Loop:
-    """Runs the asynchronous client. `stop` ends it."""
+    """The event loop that runs the asynchronous client. `stop` ends the loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

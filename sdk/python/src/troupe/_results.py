@@ -1,4 +1,4 @@
-"""Results that match a JSON Schema: of threads, and of the items of `Session.map`."""
+"""The results of threads and of the items of `Session.map`, which match a JSON Schema."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Row:
     item: Item
     """The item as it was given."""
     document: str
-    """The result, a JSON document; empty: none."""
+    """The result, a JSON document. Empty without a result."""
     text: str
     """The last message of the thread, at most 4 KiB."""
     error: str
     """Why the item failed."""
     thread_id: str
-    """The thread of the last attempt; empty: none."""
+    """The id of the thread of the last attempt. Empty if there was no attempt."""
     proto: group_pb2.GroupItemStatus
     """The whole item: attempts, usage and duration."""
 

@@ -22,13 +22,14 @@ from .errors import ServiceError
 from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceStub
 
 if TYPE_CHECKING:
-    # Only the type stub has it.
+    # Only the type stub defines this class.
     from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub
 
 DOMAIN = "troupe.dev"
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _DETAILS = "grpc-status-details-bin"
-# Keep-alive pings end a connection to an unreachable machine. gRPC's own retries are disabled: they ignore the reasons.
+# Keep-alive pings end a connection to an unreachable machine. gRPC's own retries are disabled, because they ignore the
+# reasons of errors.
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -88,10 +89,10 @@ class RetryPolicy:
 
 
 class Backoff:
-    """Decides whether to try again after a transient error, and waits before it."""
+    """Decides whether to try again after a transient error, and waits before the next attempt."""
 
     def __init__(self, policy: RetryPolicy, seconds: float | None = None) -> None:
-        """Limits the attempts of the policy; with `seconds` the time since the first failure instead."""
+        """Limits the attempts as the policy says. With `seconds`, limits the time since the first failure instead."""
         self._policy = policy
         self._seconds = seconds
         self._failures = 0
@@ -126,7 +127,8 @@ class Caller:
         self.stub: AgentSupervisorServiceAsyncStub = AgentSupervisorServiceStub(self.channel)
         self.policy = policy
         self._token: Token = target.token
-        # A token of the data directory that the service rejected. Calls are then made without it.
+        # The token from the data directory that the service rejected. Empty: none was rejected. Calls do not send this
+        # token.
         self._rejected = ""
 
     def metadata(self) -> Metadata:
@@ -135,7 +137,10 @@ class Caller:
         return (("authorization", f"Bearer {token}"),) if token and token != self._rejected else ()
 
     def _drops_token(self, error: ServiceError) -> bool:
-        """Returns whether to repeat the call without the token, because it was found and belongs to another service."""
+        """Stops using a token from the data directory that the service rejected: it belongs to another service.
+
+        Returns whether to repeat the call, now without the token.
+        """
         token = self._token.expose()
         if error.code is not grpc.StatusCode.UNAUTHENTICATED or not self._token.is_found or token == self._rejected:
             return False
@@ -157,7 +162,7 @@ class Caller:
     async def collect(
         self, method: StreamMethod[RequestT, ResponseT], request: RequestT, *, timeout: float
     ) -> list[ResponseT]:
-        """Reads a whole stream, and repeats it from the beginning after a transient error."""
+        """Reads a whole stream. After a transient error, reads the stream again from the beginning."""
 
         async def attempt() -> list[ResponseT]:
             messages = cast(AsyncIterator[ResponseT], method(request, timeout=timeout, metadata=self.metadata()))
@@ -185,7 +190,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 def with_request_id(request: RequestT) -> RequestT:
-    """Returns the request with a new request id, if its method takes one and it has none."""
+    """Returns the request with a new request id if its type has this field and the field is empty."""
     if "request_id" not in request.DESCRIPTOR.fields_by_name or getattr(request, "request_id"):
         return request
     copy = type(request)()
@@ -195,7 +200,7 @@ def with_request_id(request: RequestT) -> RequestT:
 
 
 def service_error(failure: grpc.aio.AioRpcError) -> ServiceError:
-    """Returns the error of the class that belongs to the reason."""
+    """Converts an error of gRPC into an error of the class that belongs to its reason."""
     info, retry = ErrorInfo(), RetryInfo()
     reason, metadata, retry_after = "", {}, None
     for key, value in failure.trailing_metadata() or ():
@@ -211,7 +216,7 @@ def service_error(failure: grpc.aio.AioRpcError) -> ServiceError:
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.ToTimedelta().total_seconds()
     if not reason and failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        # This process ended the call. The meaning is the same as of the service's own error.
+        # This process ended the call at its deadline. The error means the same as the service's own error.
         kind = BY_REASON["DEADLINE_EXCEEDED"]
     else:
         kind = BY_REASON.get(reason, ServiceError)

@@ -27,7 +27,7 @@ from .events import BY_KIND
 from .supervisor.v1 import group_pb2, session_pb2, supervisor_pb2, thread_pb2, transcript_pb2
 
 if TYPE_CHECKING:
-    # Only the type stub has it.
+    # Only the type stub defines this class.
     from .supervisor.v1.supervisor_pb2_grpc import AgentSupervisorServiceAsyncStub
 
 _LOG = logging.getLogger("troupe")
@@ -38,7 +38,7 @@ _CLOSE_TIMEOUT = 45.0
 _CONTENT_TIMEOUT = 600.0
 # The waiting time of one WaitAgents call.
 _WAIT = 300.0
-# The time by which its deadline exceeds the waiting time.
+# The time by which the deadline of the call exceeds its waiting time.
 _WAIT_MARGIN = 5.0
 # The time before a stream that ended as planned is opened again.
 _REOPEN_DELAY = 0.2
@@ -846,7 +846,7 @@ class EventStream:
                 # The end of the stream is an object that is false; a message is never false.
                 message = cast("supervisor_pb2.WatchThreadsResponse | None", (await call.read()) or None)
             except asyncio.CancelledError:
-                # Reading cancels the stream, which the next call opens again.
+                # A cancelled read also cancels the stream. The next call of `anext` opens it again.
                 self._call = None
                 if self._is_over:
                     break

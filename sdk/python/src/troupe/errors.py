@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _TRANSIENT_REASONS = frozenset(
     {"DRAINING", "SESSION_MOVING", "OVERLOADED", "RATE_LIMITED", "REGISTRY_UNAVAILABLE", "OUTCOME_UNKNOWN"}
 )
-# Codes of a lost connection. They count only without a reason, because then the transport reports them.
+# Codes of a lost connection. They are transient only without a reason: then the transport reports them.
 _TRANSIENT_CODES = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL}
 )

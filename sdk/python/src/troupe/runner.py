@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .supervisor.v1.runner_pb2_grpc import ThreadRunnerServiceAsyncStub
 
 Function = Callable[["Task"], Awaitable[str]]
-# The kinds of entries that a function adds to its transcript.
+# The kinds of entries that a function can add to the transcript of its thread.
 Kind = Literal["message", "reasoning", "tool_result", "error", "notice"]
 _KINDS: Mapping[Kind, transcript_pb2.TranscriptKind.ValueType] = {
     "message": transcript_pb2.TRANSCRIPT_KIND_MESSAGE,
@@ -64,9 +64,9 @@ class Agent:
     """A function that executes threads. `agent` creates it."""
 
     function: Function
-    """Returns the last message of a turn."""
+    """Executes a turn and returns its last message."""
     roles: frozenset[str]
-    """The roles that it executes; empty: all."""
+    """The roles whose threads the function executes. Empty: all roles."""
 
 
 def agent(*roles: str) -> Callable[[Function], Agent]:
@@ -114,25 +114,25 @@ class Task:
         """The whole turn."""
 
     def connect(self) -> Client:
-        """Returns a client that acts as this thread: it may see and spawn below the thread only."""
+        """Returns a client that acts as this thread. The client can see and spawn threads below this thread only."""
         return connect(self.start.supervisor_url, token=self.start.thread_token)
 
     def activity(self, text: str) -> None:
-        """Shows what the agent does now, in one line. Lost if the supervisor is unreachable."""
+        """Shows what the agent does now, in one line. The line is lost if the supervisor is unreachable."""
         self._program.runner.send_telemetry(self.start, text)
 
     def usage(self, *, input_tokens: int = 0, output_tokens: int = 0, cached_input_tokens: int = 0) -> None:
-        """Adds to the usage of the thread. It is reported at the end of the turn."""
+        """Adds to the usage of the thread. The usage is reported at the end of the turn."""
         usage = self._program.usage
         usage.input_tokens += input_tokens
         usage.output_tokens += output_tokens
         usage.cached_input_tokens += cached_input_tokens
 
     def artifact(self, name: str, data: bytes, *, kind: str = "report", media_type: str = "text/plain") -> None:
-        """Stores an artifact of at most 16 MiB. It is durable at the latest when the turn has ended."""
+        """Stores an artifact of at most 16 MiB. The artifact is durable at the latest when the turn has ended."""
         if len(data) > _MAX_ARTIFACT:
             raise ValueError(f"the artifact {name} has {len(data)} bytes, more than {_MAX_ARTIFACT}")
-        # The pieces are consecutive reports: nothing may come between them.
+        # The pieces are consecutive reports: no other report may come between them.
         for offset in range(0, max(len(data), 1), _MAX_PIECE):
             piece = runner_pb2.ArtifactReport(
                 turn=self.turn,
@@ -146,7 +146,7 @@ class Task:
             self._program.report(artifact=piece)
 
     def record(self, kind: Kind, text: str) -> None:
-        """Adds an entry to the transcript of the thread. It is durable at the latest when the turn has ended."""
+        """Adds an entry to the transcript of the thread. The entry is durable at the latest when the turn has ended."""
         self._program.record(transcript_pb2.TranscriptEntry(turn=self.turn, kind=_KINDS[kind], text=text))
 
     async def authorize(
@@ -154,8 +154,8 @@ class Task:
     ) -> Decision:
         """Asks whether the thread may use a tool. Waits for an operator if the call needs an approval.
 
-        `paths` are the absolute paths that the call would write. Call it before every tool if the runner declares
-        `enforces_tools`.
+        `paths` are the absolute paths that the call would write. If the runner declares `enforces_tools`, call this
+        method before every tool.
         """
         request = runner_pb2.ToolRequest(
             request_id=str(uuid.uuid4()),
@@ -185,7 +185,7 @@ class Task:
 
 
 class Runner:
-    """Attaches to the supervisor and executes threads until it is drained. `serve` is shorter."""
+    """Attaches to the supervisor and executes threads until it is drained. `serve` does this in one call."""
 
     def __init__(
         self,
@@ -201,8 +201,8 @@ class Runner:
     ) -> None:
         """`enforces_tools` declares that every agent calls `Task.authorize` before each tool, or has no tools.
 
-        `enforces_read_only` declares that agents of READ_ONLY threads cannot write. Without the two, the supervisor gives
-        the runner only threads without restrictions.
+        `enforces_read_only` declares that agents of READ_ONLY threads cannot write. Without these two declarations, the
+        supervisor gives the runner only threads without restrictions.
         """
         self._client = client
         self._agents = agents
@@ -227,7 +227,7 @@ class Runner:
         """Set while the runner is attached."""
 
     async def run(self) -> None:
-        """Attaches, and again whenever the stream is lost. Returns when the runner is drained."""
+        """Attaches, and attaches again whenever the stream is lost. Returns when the runner is drained."""
         caller = self._client._caller
         backoff = Backoff(caller.policy, float("inf"))
         try:
@@ -240,7 +240,7 @@ class Runner:
                 except grpc.aio.AioRpcError as failure:
                     await caller.recover(failure, backoff)
                 except asyncio.CancelledError:
-                    # `drain` cancels the stream; every other cancellation is that of the caller.
+                    # `drain` cancels the stream. Every other cancellation comes from the caller.
                     if not self._is_drained():
                         raise
         finally:
@@ -258,13 +258,13 @@ class Runner:
     # ---- for the programs
 
     def report(self, attempt: _Attempt, **kind: Any) -> None:
-        """Numbers and sends a report. It is resent until it is durable."""
+        """Numbers a report and sends it if the runner is attached. The report is resent until it is durable."""
         report = self._reports.setdefault(attempt, _Reports()).add(attempt, kind)
         if self._is_attached:
             self._send(report=report)
 
     def record(self, attempt: _Attempt, entry: transcript_pb2.TranscriptEntry) -> None:
-        """Adds an entry to a transcript. It is sent at once, and resent until it is durable."""
+        """Adds an entry to a transcript. Sends it if the runner is attached, and resends it until it is durable."""
         batch = self._transcripts.setdefault(attempt, _Transcript()).add(attempt, entry)
         if batch is not None and self._is_attached:
             self._send(transcript=batch)
@@ -376,7 +376,8 @@ class Runner:
             case "deliver_input":
                 delivered = response.deliver_input
                 program = self._held(delivered.thread_id, delivered.generation)
-                # Input for a running turn is not reported as delivered, so it comes with the next turn.
+                # This runner does not report input for a running turn as delivered, so the next turn contains the
+                # input.
                 if program is not None and delivered.HasField("turn"):
                     program.begin(delivered.turn)
                 self._acknowledge_command(delivered.command_id)
@@ -428,7 +429,7 @@ class Runner:
         program = self._held(*attempt)
         if program is not None and program.is_over and not reports.kept:
             del self._programs[attempt[0]], self._reports[attempt]
-            # Its entries became durable before its last report.
+            # The entries of the attempt became durable before its last report.
             self._transcripts.pop(attempt, None)
 
     def _abandon(self, program: _Program) -> None:
@@ -446,7 +447,7 @@ class Runner:
 
 
 async def serve(*agents: Agent, client: Client | None = None, **settings: Any) -> None:
-    """Executes threads until SIGINT or SIGTERM. Then running turns finish, and it returns.
+    """Executes threads until SIGINT or SIGTERM. Then waits until the running turns have ended, and returns.
 
     `settings` are those of `Runner`. Without `client`, the supervisor is found as `connect` finds it.
     """
@@ -481,7 +482,7 @@ class _Reports:
 
 @dataclass
 class _Transcript:
-    """The entries of one attempt that are not known to be durable, each a batch."""
+    """The entries of one attempt that are not known to be durable. Each entry is a batch."""
 
     last: int = 0
     kept: deque[runner_pb2.TranscriptBatch] = field(default_factory=lambda: deque[runner_pb2.TranscriptBatch]())
@@ -527,7 +528,7 @@ class _Program:
         self.turn = 0
         self.state: dict[str, Any] = {}
         self.usage = thread_pb2.Usage()
-        # Whether the last report was created.
+        # Whether the last report of the attempt was created.
         self.is_over = False
         self._agent = executed_by
         self._work: asyncio.Task[str] | None = None
@@ -611,7 +612,7 @@ class _Program:
 
 
 async def _messages(outgoing: asyncio.Queue[runner_pb2.AttachRequest]) -> AsyncIterator[runner_pb2.AttachRequest]:
-    """Yields the messages of one stream, which gRPC ends."""
+    """Yields the messages that are sent on one stream. The iteration ends with the stream."""
     while True:
         yield await outgoing.get()
 
