@@ -36,7 +36,7 @@ use crate::{
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const TRANSIENT_CAPACITY: usize = 256;
 /// Maximum number of the batches of a thread's transcript that wait for the supervisor. An active thread makes about
-/// four a second.
+/// four batches a second.
 const MAX_BATCHES: usize = 256;
 /// Maximum size of these batches, in bytes.
 const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
@@ -61,13 +61,13 @@ pub(crate) struct RunnerState {
     drained: Option<CancellationToken>,
     /// The only session whose threads the runner executes. `None`: threads of any session.
     session_id: Option<String>,
-    /// Number of times that a runner for single use has accepted a thread, or named its session to a supervisor. If the
-    /// first use fails and was the only one, the runner is available again.
+    /// Number of times that a runner for single use has accepted a thread or, after its first thread, sent a hello with
+    /// its session. If a thread does not start and the number is 1, the runner is available again.
     uses: usize,
     /// Fires when the last thread of a runner for single use is gone.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
-    /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
+    /// Abandoned attempts whose programs are being stopped, each with a token that fires when its program is gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
     /// Entries of transcripts, in batches.
@@ -87,7 +87,7 @@ struct Held {
     generation: u32,
     /// The last dispatched turn.
     turn: u32,
-    /// The thread's task. `None`: the program has ended, and its last reports are not durable yet.
+    /// The thread's task. `None`: the program has ended, and the thread's last reports are not durable yet.
     task: Option<ThreadHandle>,
 }
 
@@ -157,7 +157,8 @@ impl RunnerState {
     /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
     /// sent again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
-        // The supervisor does not know yet that these threads did not start: the hello may have named them.
+        // Only refusals of starts are kept: the hello may have named these threads, so the supervisor does not know yet
+        // that they did not start.
         self.control
             .retain(|message| matches!(message, Message::StartRefused(_)));
         self.transient.clear();
@@ -329,7 +330,7 @@ impl RunnerState {
         hidden
     }
 
-    /// Returns the latest attempt of a thread that is still being stopped. That attempt itself waits for its
+    /// Returns the token of the thread's latest attempt that is still being stopped. That attempt itself waits for its
     /// predecessors.
     fn predecessor(&self, thread_id: &str) -> Option<CancellationToken> {
         let (_, gone) = self
@@ -481,8 +482,8 @@ impl RunnerState {
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {
-                // The last report of a thread. Its slot is free when the supervisor receives the report, before the
-                // task has ended.
+                // The last report of a thread. The thread's slot must be free when the supervisor receives the report,
+                // although the task has not ended yet.
                 if matches!(kind, Kind::Stopped(_)) {
                     held.task = None;
                 }
