@@ -61,7 +61,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns whether a second attempt to read may succeed.
+    /// Returns whether a request that only reads may succeed when it is sent again.
     pub(super) const fn is_transient(&self) -> bool {
         matches!(self, Self::Unsent(_) | Self::Lost(_))
     }
@@ -157,7 +157,8 @@ impl Client {
             .ok_or_else(|| Fault::Refused("it sent a response that is not one of A2A 1.0".to_owned()))
     }
 
-    /// Sends a request and returns the head of its response, which has a status of success or is an error of JSON-RPC.
+    /// Sends a request and returns its response, of which only the head has been read. Every status other than a
+    /// success is an error.
     async fn exchange(
         &self,
         method: Method,
