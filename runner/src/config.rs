@@ -107,8 +107,9 @@ pub struct Timing {
     pub stop_grace: Duration,
     /// Maximum duration of a command that an agent runs through the runner. Default 10 min.
     pub command_limit: Duration,
-    /// Time for running turns to finish when the runner stops. After it they are interrupted. Then their programs have
-    /// twice [`Self::stop_grace`] to end them, including the acknowledgement. Default 10 s.
+    /// Time for running turns to finish when the runner stops. After this time the turns are interrupted. Then their
+    /// programs have twice [`Self::stop_grace`] to end the turns. This includes the time for the supervisor's
+    /// acknowledgement. Default 10 s.
     pub drain_limit: Duration,
 }
 

@@ -50,8 +50,9 @@ const MAX_CALLS: usize = 4096;
 /// Maximum length of a call's id, in bytes.
 const MAX_CALL_ID_BYTES: usize = 256;
 
-/// The tokens of a program's model calls since its start. Programs report one call several times. At the end of a turn
-/// they report the total of all its calls, or only the last call. The larger of both numbers counts.
+/// The tokens of a program's model calls since its start. Programs report one call several times. At the end of a turn,
+/// a program reports either the total of the turn's calls or only the last call. The larger number counts: this report,
+/// or the sum of the reported calls.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
     /// Tokens of completed turns.

@@ -1,7 +1,7 @@
 //! One child process in its own process group: its pipes, its signals and its end.
 //!
-//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. If
-//! another task fails, it still does not return before the group is killed and the process is reaped.
+//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. Even if another task
+//! fails, the watcher returns only after the group was killed and the process was reaped.
 
 #[cfg(any(test, feature = "fuzzing"))]
 mod fake_child;
@@ -178,7 +178,7 @@ impl Child {
         Ok((child, output))
     }
 
-    /// Keeps the placeholders of its file system view until the child has ended.
+    /// Keeps the placeholders of the child's file system view until the child has ended.
     pub(crate) fn keep(&mut self, placeholders: Placeholders) {
         self.placeholders = placeholders;
     }
@@ -286,7 +286,7 @@ impl Watcher {
 }
 
 // When the runtime ends, the watcher's task is dropped unfinished. Tokio then kills the leader of the group, and this
-// the rest.
+// `drop` kills the rest of the group.
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.group.signal(Signal::KILL);

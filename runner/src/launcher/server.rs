@@ -35,8 +35,8 @@ const OUT_OF_MEMORY_COUNTERS: [&str; 2] = [
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts the programs that runners order at a socket. Replaces the socket of an earlier launcher. After `shutdown`,
-/// the launcher continues until its runner has ended, because a container and its runner's container receive the signal
-/// at the same time.
+/// the launcher continues until its runner has ended, because the containers of the launcher and of the runner receive
+/// the signal to end at the same time.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub use self::workspace::{ArgumentError, WorkspaceCall, WorkspaceTool};
 
-/// The message to a program that printed a call with a command instead of writing it.
+/// The message to a program whose command printed a call. The program should write the call itself.
 pub const CALL_IN_OUTPUT: &str =
     "command output contained tool_call JSON; emit tool_call JSON directly in your assistant response (not via Bash)";
 

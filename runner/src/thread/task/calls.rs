@@ -167,7 +167,8 @@ pub(super) enum Answered {
     },
 }
 
-/// The queue of calls that must run in order. Each call waits for the end of the previous one, with any result.
+/// The queue of calls that must run in order. Each call waits for the end of the previous call, whatever the result of
+/// that call is.
 #[derive(Debug, Default)]
 pub(super) struct CallQueue {
     last: Option<CancellationToken>,
@@ -209,7 +210,7 @@ impl ThreadTask {
         }
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
-            // Created here, so that it also fires if the call is dropped before it begins.
+            // The guard is created here, so that the token also fires if the call is dropped before it begins.
             let done = done.drop_guard();
             self.calls.spawn(async move {
                 let _done = done;
