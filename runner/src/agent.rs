@@ -27,7 +27,7 @@ use crate::{
 
 /// Maximum length of a file name and of a media type, in characters.
 const MAX_FILE_NAME_CHARS: usize = 200;
-/// Maximum length of a failure text, in bytes. Programs do not bound it.
+/// Maximum length of a failure text, in bytes. Programs do not bound this text.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
 /// Maximum length of a result in an event, in bytes.
@@ -75,7 +75,7 @@ pub(crate) trait Agent: Send {
 pub(crate) enum Order {
     /// Begin a turn.
     Turn(PreparedTurn),
-    /// Accept more input within the turn. The program confirms it with [`AgentEvent::InputTaken`].
+    /// Accept more input within the turn. The program confirms the input with [`AgentEvent::InputTaken`].
     Input { number: u32, input: Input },
     /// Receive the answer to a tool call.
     ToolAnswered { id: String, answer: ToolAnswer },
@@ -148,9 +148,9 @@ impl LaunchSpec {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
 
-    /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
-    /// address applies. This is also the case if the operator replaced the role's model with the program's default:
-    /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
+    /// Returns the endpoint that the role sets for its model. The endpoint replaces the provider's own address. `None`:
+    /// the provider's address applies. This is also the case if the operator replaced the role's model with the
+    /// program's default: that model belongs to another provider, whose credentials must not be sent to this endpoint.
     pub(crate) fn endpoint(&self, model: Option<&str>) -> Option<&str> {
         let is_replaced = model.is_none() && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
@@ -315,8 +315,8 @@ pub(crate) enum AgentEvent {
         /// The last message, or the error.
         message: String,
     },
-    /// The program exited without a request to stop. The text describes the exit and contains the end of its error
-    /// output.
+    /// The program exited without a request to stop. The text describes the exit and contains the end of the program's
+    /// error output.
     Exited(String),
 }
 

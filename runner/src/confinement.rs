@@ -410,7 +410,7 @@ pub(crate) struct SecretMasks {
 }
 
 impl SecretMasks {
-    /// Returns the masks for a thread's programs. They have no effect if its runner has no secrets.
+    /// Returns the masks for a thread's programs. The masks have no effect if the runner has no secrets.
     pub(crate) fn of(launch: &LaunchSpec) -> Self {
         if !launch.has_secrets {
             return Self::default();

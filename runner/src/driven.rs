@@ -242,8 +242,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The stored messages exceed their limit. This counts as the program's end, and [`Self::receive`] returns it from
-    /// now on.
+    /// The stored messages exceed their limit. This error counts as the program's end, and [`Self::receive`] returns it
+    /// from now on.
     pub(crate) fn keep(&mut self, incoming: &Value) -> Result<(), String> {
         let text = incoming.to_string();
         if self.stored.len() >= MAX_STORED || self.stored_bytes + text.len() > MAX_STORED_BYTES {

@@ -1,6 +1,6 @@
-//! A program's hook: the command that a program runs before each tool call, and the runner's end of its connection. The
-//! command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure
-//! here results in a denial.
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of the command's
+//! connection. The command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so
+//! every failure here results in a denial.
 
 use std::{
     ffi::OsString,

@@ -156,7 +156,7 @@ impl SandboxReport {
     }
 }
 
-/// A problem of a program that does not keep it from starting.
+/// A problem that does not prevent a program from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The problem.

@@ -70,8 +70,8 @@ pub struct Programs {
     pub landlock: bool,
 }
 
-/// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program
-/// could start another one outside of its sandbox.
+/// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program could
+/// start another program outside of its sandbox.
 pub const HIDDEN: &[&str] = &[
     "~/.ssh",
     "~/.aws",

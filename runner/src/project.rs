@@ -77,8 +77,8 @@ pub(crate) fn ignore_option(kind: &str) -> &'static str {
     }
 }
 
-/// Returns the directories in which programs look for settings of a project: the thread's own, and those above it up to
-/// the root of the repository.
+/// Returns the directories in which programs look for settings of a project: the thread's own directory, and the
+/// directories above it up to the root of the repository.
 pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
     let root = directory
         .ancestors()

@@ -75,7 +75,8 @@ pub(crate) struct RunnerState {
     /// Number of entries of an attempt that were dropped because the supervisor is not reachable.
     dropped: BTreeMap<Attempt, usize>,
     questions: Questions,
-    /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
+    /// Acknowledgements and refusals, at most one per command, and the drain notice. Only the refusals remain valid on
+    /// the next stream.
     control: VecDeque<Message>,
     /// Telemetry and output.
     transient: VecDeque<Message>,
@@ -390,7 +391,7 @@ impl RunnerState {
     }
 
     /// Sends a command to its thread. Commands for an earlier attempt are dropped. Commands for an unknown attempt are
-    /// answered with a report that it has stopped.
+    /// answered with a report that the attempt has stopped.
     fn deliver_command(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
         match self.threads.get_mut(&attempt.thread_id) {
             Some(held) if held.generation == attempt.generation => {
@@ -401,7 +402,7 @@ impl RunnerState {
                 if let Some(thread) = &held.task
                     && !thread.command(command)
                 {
-                    // Not acknowledged, so the supervisor sends it again.
+                    // The command is not acknowledged, so the supervisor sends it again.
                     warn!(?attempt, "a thread does not accept commands");
                     return;
                 }
@@ -655,8 +656,8 @@ impl RunnerState {
         self.running_threads() > 0 || !self.leaving.is_empty()
     }
 
-    /// Returns how many slots are not available for this attempt. In a runner for single use these include the slots of
-    /// programs that are being stopped, unless they belong to the same thread.
+    /// Returns how many slots are not available for this attempt. In a runner for single use these slots include the
+    /// slots of programs that are being stopped, except for programs of the same thread.
     fn used_slots(&self, attempt: &Attempt) -> usize {
         let others = self
             .leaving

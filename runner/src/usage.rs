@@ -155,8 +155,8 @@ impl UsageMeter {
         self.wall_time = self.wall_time.saturating_add(took);
     }
 
-    /// Returns the usage of the attempt, including the duration of a running turn. Its cost is 0 unless every program
-    /// reported its cost.
+    /// Returns the usage of the attempt, including the duration of a running turn. The cost is 0 if a program used
+    /// tokens and reported no cost.
     pub(crate) fn usage(&self, running_turn: Duration) -> Usage {
         let tokens = self.ended.plus(self.present);
         let is_unpriced = self.is_unpriced || self.present.is_unpriced();

@@ -1,7 +1,7 @@
 //! The driver of one thread: sends each turn as a message, and follows the message's task until the task ends or asks a
 //! question.
 //!
-//! The ids of the context and the task are stored before their output is reported. Therefore the next attempt can
+//! The ids of the context and the task are stored before the task's output is reported. Therefore the next attempt can
 //! continue a task that was running when the runner crashed, and the next turn can continue the context.
 
 use std::{
@@ -80,7 +80,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the record of a thread. Returns an empty record if it is unreadable or belongs to another agent.
+    /// Reads the record of a thread. Returns an empty record if the stored record is unreadable or belongs to another
+    /// agent.
     pub(super) async fn read(path: &Path, url: &str) -> Self {
         let text = tokio::fs::read(path).await.unwrap_or_default();
         let record: Self = serde_json::from_slice(&text).unwrap_or_default();
@@ -107,7 +108,7 @@ pub(super) struct Driver {
     pub(super) workspace: Arc<Workspace>,
     /// The beginning of the ids of messages.
     pub(super) thread_id: String,
-    /// The number of the attempt. The ids of messages that are sent again contain it.
+    /// The number of the attempt. The ids of messages that are sent again contain this number.
     pub(super) generation: u32,
     pub(super) gaps: Vec<String>,
     /// The role's prompt blocks, for turns that do not contain them.
@@ -148,8 +149,8 @@ impl Driver {
         }
     }
 
-    /// Executes a turn. The first interruption cancels the task. The second one ends the turn without waiting for the
-    /// agent.
+    /// Executes a turn. The first interruption cancels the task. The second interruption ends the turn without waiting
+    /// for the agent.
     async fn run_turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
@@ -337,7 +338,7 @@ impl Driver {
         Ok(resumes)
     }
 
-    /// Abandons a context that the agent rejects. The next message begins another one.
+    /// Abandons a context that the agent rejects. The next message begins another context.
     async fn lose_context(&mut self, why: &str) {
         self.record.context.clear();
         self.record.task.clear();

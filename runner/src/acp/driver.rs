@@ -77,7 +77,8 @@ pub(super) struct Opening {
     pub(super) tools: BTreeSet<String>,
     /// The names of the supervisor's tools that are offered.
     pub(super) ours: BTreeSet<String>,
-    /// The file with the id of the session, which is needed to resume it. `None`: the session cannot be resumed later.
+    /// The file with the id of the session, which is needed to resume the session. `None`: the session cannot be
+    /// resumed later.
     pub(super) record: Option<PathBuf>,
     /// The program's log of model calls. `None`: the program writes no such log.
     pub(super) chats: Option<Chats>,
@@ -308,8 +309,8 @@ impl Driver {
         json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
     }
 
-    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it falls back to an agent with its
-    /// own permissions.
+    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it uses another agent, which has
+    /// other permissions.
     fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
         if self.opening.profile != Profile::OpenCode {
             return Ok(());
@@ -364,8 +365,8 @@ impl Driver {
         }
     }
 
-    /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
-    /// the program is no longer needed.
+    /// Handles one message, order or timeout. An error ends the conversation. It contains the reason, or `None` if the
+    /// program is no longer needed.
     async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         let deadline = self.next_deadline();
         tokio::select! {
@@ -396,7 +397,7 @@ impl Driver {
         (!is_busy).then(|| self.last_message_at + SILENCE_LIMIT)
     }
 
-    /// Cancels the prompt at the first timeout, and abandons the program at the second one.
+    /// Cancels the prompt at the first timeout, and abandons the program at the second timeout.
     fn handle_timeout(&mut self) -> Result<(), Option<String>> {
         if self.is_timed_out {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));

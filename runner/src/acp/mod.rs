@@ -214,7 +214,8 @@ impl AcpKind {
                 let is_redirected = redirected.is_some();
                 let providers = ProviderAccess::of_opencode(program, provider, &mut config, &mut environment).await;
                 environment.insert(OPENCODE_CONFIG.to_owned(), config.to_string().into());
-                // The program listens on a local port. Without a password every local process could use its sessions.
+                // The program listens on a local port. Without a password every local process could use the program's
+                // sessions.
                 let password = Uuid::new_v4().simple().to_string();
                 environment.insert("OPENCODE_SERVER_PASSWORD".to_owned(), password.into());
                 (providers, is_redirected, tuned)

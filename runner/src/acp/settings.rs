@@ -153,7 +153,7 @@ impl Profile {
     }
 
     /// Returns the paths in the program's own directory that are removed at each start. An agent that may write there
-    /// could give the next process settings or code that disable its restrictions.
+    /// could give the next process settings or code that disable the restrictions of that process.
     pub(super) const fn removed_files(self) -> &'static [&'static str] {
         match self {
             Self::OpenCode => &[".config/opencode", ".opencode"],
@@ -349,7 +349,7 @@ pub(super) struct Tuned {
     pub(super) parameters: Vec<String>,
 }
 
-/// Configures Gemini CLI's model with the effort and the parameters of a role, as far as it supports them.
+/// Configures Gemini CLI's model with the effort and the parameters of a role, as far as Gemini CLI supports them.
 pub(super) fn tune_gemini(
     settings: &mut Value,
     model: Option<&str>,
@@ -442,9 +442,9 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     settings.into()
 }
 
-/// Returns Gemini CLI's policy. One rule denies everything, and only rules with the exact name of a tool allow it.
-/// Gemini CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: a name
-/// needs escaping.
+/// Returns Gemini CLI's policy. One rule denies every tool. Other rules allow single tools by their exact names. Gemini
+/// CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: a name needs
+/// escaping.
 pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {

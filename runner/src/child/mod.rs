@@ -77,7 +77,7 @@ impl Exit {
     }
 }
 
-/// A running child. Dropping it kills it.
+/// A running child. Dropping this value kills the child.
 pub(crate) struct Child {
     kill_on_drop: KillOnDrop,
     input: ChildInput,
@@ -86,7 +86,7 @@ pub(crate) struct Child {
     placeholders: Placeholders,
 }
 
-/// Kills the process group immediately when it is dropped. The watcher does the rest.
+/// Kills the process group immediately when this value is dropped. The watcher does the rest.
 struct KillOnDrop {
     group: Group,
     dropped: CancellationToken,
@@ -127,7 +127,7 @@ impl ChildOutput {
 }
 
 impl Child {
-    /// Starts a program. Lines of more than `longest_line` bytes are not read.
+    /// Starts a program. Lines of more than `longest_line` bytes are dropped.
     pub(crate) fn start(process: ProcessSpec, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
         let command = process.command.clone();
         Self::spawn(process, longest_line)
@@ -193,9 +193,9 @@ impl Child {
         self.kill_on_drop.group.signal(Signal::INT);
     }
 
-    /// Stops the child. Its input is closed so that it can end by itself. It receives SIGTERM after half of the grace
-    /// period and SIGKILL at its end. Callers should drop the output first: nothing reads it during the stop, and a
-    /// full pipe would prevent the child from ending. The rest of the group is killed in any case.
+    /// Stops the child. Its input is closed so that it can end by itself. The child receives SIGTERM after half of the
+    /// grace period and SIGKILL at the end of the period. Callers should drop the output first: nothing reads it during
+    /// the stop, and a full pipe would prevent the child from ending. The rest of the group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             kill_on_drop,

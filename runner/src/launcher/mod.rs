@@ -53,7 +53,7 @@ struct Launcher {
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
 /// Lets the launcher at that socket start all further programs of this process. `troupe` is the path of the command
-/// line program. Waits until the launcher answers.
+/// line program. Waits until the launcher accepts a connection.
 ///
 /// # Errors
 ///

@@ -167,7 +167,7 @@ fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Chi
     Ok((child, group))
 }
 
-/// Returns the number of processes of this container that were killed because it had used all of its memory.
+/// Returns the number of processes of this container that were killed because the container had used all of its memory.
 fn out_of_memory_kills() -> u64 {
     let counters = OUT_OF_MEMORY_COUNTERS
         .iter()

@@ -3,7 +3,8 @@
 //! of a pod. A pod that has had its thread is deleted, and another one is created in its place.
 //!
 //! All state is in Kubernetes: a pod is ready while its runner waits for a thread. This process can end and start again
-//! at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
+//! at any time. Pods belong to a Deployment, usually the Deployment of this process, and are deleted with that
+//! Deployment.
 //!
 //! Instead of pods, this module can create claims of agent-sandbox (`SandboxClaim`). The controller of agent-sandbox
 //! creates a pod for each claim.

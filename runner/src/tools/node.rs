@@ -1,6 +1,6 @@
 //! The arguments of `spawn_node`, in the format of graph templates. Settings that reduce a node's permissions are
-//! applied or rejected, never ignored. Settings that extend them have no effect, because a caller cannot grant
-//! permissions that it does not have.
+//! applied or rejected, never ignored. Settings that extend a node's permissions have no effect, because a caller
+//! cannot grant permissions that it does not have.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

@@ -176,7 +176,7 @@ pub(super) struct CallQueue {
 
 impl CallQueue {
     /// Adds a call. Returns the token that fires at the end of the previous call, and the token that marks the end of
-    /// this one.
+    /// this call.
     fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
         let done = CancellationToken::new();
         (self.last.replace(done.clone()), done)
@@ -376,7 +376,7 @@ impl ThreadTask {
         self.transcript.result(id, failed, text, size);
     }
 
-    /// Sends the program an order. A program that does not read it is detected at its next turn.
+    /// Sends the program an order. A program that does not read the order is detected at its next turn.
     pub(super) fn give(&mut self, order: Order) {
         if let Some(agent) = &mut self.agent {
             let _ = agent.give(order);

@@ -246,7 +246,8 @@ impl ThreadTask {
             remove_scratch(snapshots.store()).await;
         }
         self.transcribe().await;
-        // This is the last report, after all work is done, because its receiver may start the thread's next attempt.
+        // This is the last report, after all work is done, because the supervisor may start the thread's next attempt
+        // when it receives the report.
         if let Some(stopped) = stopped {
             self.reporter.report(Kind::Stopped(stopped)).await;
         }
