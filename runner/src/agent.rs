@@ -27,13 +27,13 @@ use crate::{
 
 /// Maximum length of a file name and of a media type, in characters.
 const MAX_FILE_NAME_CHARS: usize = 200;
-/// Maximum length of a failure text, in bytes. Programs do not bound it.
+/// Maximum length of a failure text, in bytes. Programs do not bound this text.
 const MAX_FAILURE_BYTES: usize = 16 * 1024;
 
 /// Maximum length of a result in an event, in bytes.
 const MAX_RESULT_BYTES: usize = 16 * 1024;
 
-/// A kind of agent program, which starts the programs of that kind.
+/// A kind of agent program. It starts the programs of this kind.
 #[tonic::async_trait]
 pub(crate) trait AgentKind: Send + Sync {
     /// Returns the name of the kind and the restrictions that its programs can enforce.
@@ -49,8 +49,8 @@ pub(crate) trait AgentKind: Send + Sync {
         false
     }
 
-    /// Starts a program for a thread. `model` of `None` selects the program's default. The program runs until it is
-    /// stopped or ends by itself. Dropping the agent kills the program.
+    /// Starts a program for a thread. If `model` is `None`, the program uses its default model. The program runs until
+    /// it is stopped or ends by itself. Dropping the agent kills the program.
     async fn start(&self, launch: &LaunchSpec, model: Option<&str>) -> Result<Box<dyn Agent>, StartFailure>;
 }
 
@@ -75,16 +75,16 @@ pub(crate) trait Agent: Send {
 pub(crate) enum Order {
     /// Begin a turn.
     Turn(PreparedTurn),
-    /// Accept more input within the turn. The program confirms it with [`AgentEvent::InputTaken`].
+    /// Accept more input within the turn. The program confirms the input with [`AgentEvent::InputTaken`].
     Input { number: u32, input: Input },
     /// Receive the answer to a tool call.
     ToolAnswered { id: String, answer: ToolAnswer },
-    /// Receive the decision on a permission request: [`AgentEvent::ToolAsked`].
+    /// Receive the decision on a permission request ([`AgentEvent::ToolAsked`]).
     Permitted {
         id: String,
         verdict: Result<(), ToolFailure>,
     },
-    /// Tell the model, within the turn, why the program refused a call: [`AgentEvent::UnofferedCall`].
+    /// Tell the model, within the turn, why the program refused a call ([`AgentEvent::UnofferedCall`]).
     Explain(String),
     /// End the turn.
     Interrupt,
@@ -101,19 +101,20 @@ pub(crate) struct LaunchSpec {
     pub(crate) tool_policy: ToolPolicy,
     /// The agent's fixed instructions: the system part and the role part of its prompt.
     pub(crate) instructions: String,
-    /// The thread's own token, for programs that can only receive the supervisor's tools from an MCP server. `None`:
+    /// The thread's own token, for programs that can receive the supervisor's tools only from an MCP server. `None`:
     /// the thread has no token.
     pub(crate) token: Option<Secret>,
-    /// The supervisor's URL for that MCP server.
+    /// The URL at which that MCP server calls the supervisor.
     pub(crate) supervisor_url: String,
     /// The file with the certificate authorities that the MCP server trusts instead of the public ones.
     pub(crate) supervisor_authorities: Option<PathBuf>,
-    /// The supervisor's tools that the thread is offered. Programs that already know them do not receive the
+    /// The supervisor's tools that the thread is offered. Programs that already know these tools do not receive the
     /// descriptions.
     pub(crate) offered: Vec<ToolDescription>,
     /// The agent's working directory. `None`: its scratch directory.
     pub(crate) working_directory: Option<PathBuf>,
-    /// The only directory in which the program may write, in PLANNING mode. `None`: its sandbox alone decides.
+    /// The docs directory, if it is the only directory in which the program may write (PLANNING mode). `None`: the
+    /// sandbox alone decides where the program may write.
     pub(crate) docs_directory: Option<PathBuf>,
     /// The attempt's own directory for temporary files. It exists.
     pub(crate) scratch: PathBuf,
@@ -121,9 +122,9 @@ pub(crate) struct LaunchSpec {
     pub(crate) state: PathBuf,
     /// Whether the thread had earlier turns. If so, the new program continues their conversation.
     pub(crate) had_turns: bool,
-    /// Directories that are hidden from agents, except for the agent's own paths.
+    /// Directories and files that are hidden from the agent, except for the agent's own paths in them.
     pub(crate) hidden: Vec<PathBuf>,
-    /// Whether these directories are hidden even from programs without restrictions.
+    /// Whether the paths in `hidden` are hidden even from programs without restrictions.
     pub(crate) has_secrets: bool,
 }
 
@@ -147,9 +148,9 @@ impl LaunchSpec {
         self.working_directory.as_deref().unwrap_or(&self.scratch)
     }
 
-    /// Returns the role's endpoint for its model, which replaces the provider's own address. `None`: the provider's
-    /// address applies. This is also the case if the operator replaced the role's model with the program's default:
-    /// that model belongs to another provider, whose credentials must not be sent to this endpoint.
+    /// Returns the endpoint that the role sets for its model. The endpoint replaces the provider's own address. `None`:
+    /// the provider's address applies. This is also the case if the operator replaced the role's model with the
+    /// program's default: that model belongs to another provider, whose credentials must not be sent to this endpoint.
     pub(crate) fn endpoint(&self, model: Option<&str>) -> Option<&str> {
         let is_replaced = model.is_none() && !self.resolved.model.is_empty();
         Some(self.resolved.endpoint.as_str()).filter(|endpoint| !endpoint.is_empty() && !is_replaced)
@@ -278,7 +279,7 @@ pub(crate) enum AgentEvent {
     File(ProducedFile),
     /// A piece of a summary of the model's reasoning.
     Reasoning(String),
-    /// A tool call has begun. Ignored if the program asked for permission before.
+    /// A tool call has begun. Ignored if the program asked for permission before this call.
     ToolStarted(StartedTool),
     /// A tool call has ended.
     ToolEnded {
@@ -314,8 +315,8 @@ pub(crate) enum AgentEvent {
         /// The last message, or the error.
         message: String,
     },
-    /// The program exited without a request to stop. The text describes the exit and contains the end of its error
-    /// output.
+    /// The program exited without a request to stop. The text describes the exit and contains the end of the program's
+    /// error output.
     Exited(String),
 }
 
@@ -330,7 +331,8 @@ impl AgentEvent {
         }
     }
 
-    /// Returns the plan in a program's JSON: a list of steps, each with its text under `key`, and its status.
+    /// Returns the event for a plan in a program's JSON: a list of steps, each with its text under `key` and its status
+    /// under `status`.
     pub(crate) fn plan(steps: &Value, key: &str) -> Self {
         let state = |step: &Value| match step["status"].as_str() {
             Some("completed") => State::Completed,
@@ -342,7 +344,7 @@ impl AgentEvent {
         Self::Plan(redact::plan(steps))
     }
 
-    /// Returns whether the event shows that the program's model requests made progress.
+    /// Returns whether the event shows that the program's requests to its model made progress.
     pub(crate) const fn is_progress(&self) -> bool {
         match self {
             Self::Output(text) => !text.is_empty(),
@@ -414,7 +416,7 @@ impl FileKind {
     }
 }
 
-/// A call that a program executes without asking.
+/// A call that a program executes without a permission request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartedTool {
     /// The program's id of the call.

@@ -2,8 +2,8 @@
 //!
 //! Landlock needs neither privileges nor namespaces, so it works where bubblewrap does not, such as in restricted pods.
 //! It is weaker than a view of bubblewrap. Paths are denied instead of invisible, nothing within a permitted directory
-//! can be denied, and processes share one process namespace. Linux before 7.1 lets a process connect to any socket of
-//! the file system that its user may write. Therefore Landlock is used only if an operator chooses it.
+//! can be denied, and processes share one process namespace. Linux before 7.1 lets a process connect to any socket in
+//! the file system to which the process's user may write. Therefore Landlock is used only if an operator chooses it.
 
 use std::{
     ffi::OsString,
@@ -18,8 +18,8 @@ use tokio::{
     runtime::Handle,
 };
 
-/// Directories that agents share with other programs. Except for [`DEVICES`], programs without full access cannot read
-/// their content.
+/// Directories that agents share with other programs. Programs without full access cannot read the content of these
+/// directories, except for [`DEVICES`].
 const SHARED: &[&str] = &["/dev", "/tmp", "/var/tmp"];
 /// The devices of [`SHARED`] that every program needs.
 const DEVICES: &[&str] = &[

@@ -5,7 +5,7 @@ use std::time::Duration;
 use svc_kit::outgoing::Backoff;
 
 const FIRST: Duration = Duration::from_millis(100);
-/// Maximum delay. Also the duration of a success after which the delay is reset.
+/// Maximum delay. Also the duration of a stream after which the delays begin again.
 pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 
 /// Returns the delays of a new series of attempts. Their jitter prevents runners that lost one supervisor from

@@ -31,8 +31,8 @@ pub struct RunnerConfig {
     pub capacity: u32,
     /// The only session whose threads the runner accepts. `None`: threads of any session.
     pub session_id: Option<String>,
-    /// Whether the runner executes threads of one session only, that of its first thread, and ends when all of them are
-    /// closed or placed elsewhere. With a capacity of 1 it executes one thread.
+    /// Whether the runner executes only threads of one session, the session of its first thread, and ends when all
+    /// these threads are closed or placed elsewhere. With a capacity of 1 it executes one thread.
     pub is_single_use: bool,
     /// The programs that execute threads.
     pub programs: Programs,
@@ -45,12 +45,12 @@ pub struct RunnerConfig {
     /// When the worktrees of threads are removed. Each thread that may write works in its own git worktree if its
     /// directory is in a repository. `None`: threads work in their given directories.
     pub worktrees: Option<WorktreeCleanup>,
-    /// Directories and files that are hidden from agents, such as an operator's token. Bubblewrap or Landlock hides
-    /// them from all programs if it works.
+    /// Directories and files that are hidden from agents, such as an operator's token. If Bubblewrap or Landlock works,
+    /// it hides these paths from all programs.
     pub hidden: Vec<PathBuf>,
     /// The command that asks the runner about a tool call, with the path of a socket as its last argument; see
-    /// [`crate::hook`]. Programs need it if only a command can restrict their tools. Its first word is also the program
-    /// that serves the supervisor's tools, with `mcp` as its argument; see [`crate::mcp`].
+    /// [`crate::hook`]. The tools of some programs can be restricted only by such a command. The first word of the
+    /// command is also the program that serves the supervisor's tools, with `mcp` as its argument; see [`crate::mcp`].
     pub hook: Vec<OsString>,
     /// Timeouts for programs.
     pub timing: Timing,
@@ -107,8 +107,9 @@ pub struct Timing {
     pub stop_grace: Duration,
     /// Maximum duration of a command that an agent runs through the runner. Default 10 min.
     pub command_limit: Duration,
-    /// Time for running turns to finish when the runner stops. After it they are interrupted. Then their programs have
-    /// twice [`Self::stop_grace`] to end them, including the acknowledgement. Default 10 s.
+    /// Time for running turns to finish when the runner stops. After this time the turns are interrupted. Then their
+    /// programs have twice [`Self::stop_grace`] to end the turns. This includes the time for the supervisor's
+    /// acknowledgement. Default 10 s.
     pub drain_limit: Duration,
 }
 

@@ -95,7 +95,8 @@ async fn try_bubblewrap() -> Result<(), String> {
     subprocess::output_of("a trial of it", trial, TRIAL).await.map(drop)
 }
 
-/// The confinement of a thread's program. The rule is the same for every kind: the whole program runs in the view.
+/// The confinement of a thread's program. The rule is the same for every kind: the whole program runs in one view of
+/// the file system.
 #[derive(Debug)]
 pub(crate) struct Confinement {
     means: Means,
@@ -119,7 +120,7 @@ impl Confinement {
     ///
     /// # Errors
     ///
-    /// The program must be prevented from writing, but cannot be.
+    /// The program must be prevented from writing, but this is not possible.
     pub(crate) async fn of(launch: &LaunchSpec, kind: &str) -> Result<Self, StartFailure> {
         let sandbox = launch.resolved.sandbox();
         let directory = launch.directory();
@@ -180,8 +181,8 @@ impl Confinement {
         Ok(())
     }
 
-    /// Adds the paths outside of the program's own directories that it may write with Landlock, and the gaps that
-    /// Landlock leaves.
+    /// Adds the paths outside of the program's own directories that the program may write with Landlock, and the gaps
+    /// that Landlock leaves.
     fn list_paths(&mut self, launch: &LaunchSpec) {
         if let Some(docs) = &launch.docs_directory {
             self.sandbox = Sandbox::ReadOnly;
@@ -216,7 +217,8 @@ impl Confinement {
             return process;
         }
         let login = login.and_then(|login| fs::canonicalize(login).ok()).map(|login| {
-            // Codex renews its login, and its own sandbox prevents its commands from writing it.
+            // Codex must be able to write the file, because it renews its login. Codex's own sandbox prevents its
+            // commands from writing the file.
             if self.has_own_sandbox {
                 Layer::Bind(login)
             } else {
@@ -360,8 +362,8 @@ fn in_view(
         }
     }
     view.args.extend(["--proc", "/proc"].map(OsString::from));
-    // A mount reveals hidden paths below it. Therefore paths within a hidden one are mounted after it, and all others,
-    // which may contain a hidden path, are mounted before it.
+    // A mount reveals hidden paths below it. Therefore a path within a hidden path is mounted after the hidden path.
+    // All other paths may contain a hidden path, so they are mounted before the hidden paths.
     let (put_back, first): (Vec<_>, Vec<_>) = layers
         .into_iter()
         .partition(|layer| hidden.iter().any(|path| layer.path().starts_with(path)));
@@ -408,7 +410,7 @@ pub(crate) struct SecretMasks {
 }
 
 impl SecretMasks {
-    /// Returns the masks for a thread's programs. They have no effect if its runner has no secrets.
+    /// Returns the masks for a thread's programs. The masks have no effect if the runner has no secrets.
     pub(crate) fn of(launch: &LaunchSpec) -> Self {
         if !launch.has_secrets {
             return Self::default();

@@ -1,4 +1,5 @@
-//! The table of each program's confinement, for `docs/security.md`. Lists in it come from the code that enforces them.
+//! The table of each program's confinement, for `docs/security.md`. The lists in the table come from the code that
+//! enforces them.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Agents whose programs speak their own protocol, and remote agents. A task, the driver, handles the protocol, and the
-//! thread holds its end of two channels. A waiting driver does not block anything else.
+//! Agents whose programs speak their own protocol, and remote agents. A task, the driver, handles the protocol. Two
+//! channels connect the driver and its thread. A waiting driver does not block anything else.
 
 use std::{collections::VecDeque, future::pending, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
 /// Maximum number of orders that wait for a driver.
 const ORDER_CAPACITY: usize = 256;
 /// Maximum number of a driver's events that wait for the thread. The number is low because each event may be as long as
-/// a line.
+/// the longest line.
 const EVENT_CAPACITY: usize = 32;
 
 /// Maximum number of messages that are stored while an answer is awaited.
@@ -78,7 +78,7 @@ pub(crate) struct Driven {
     orders: mpsc::Sender<Order>,
     events: mpsc::Receiver<AgentEvent>,
     driver: JoinHandle<()>,
-    /// Observes the program's requests to its provider, if they pass a proxy.
+    /// Observes the program's requests to its provider, if a proxy forwards them.
     traffic: Option<TrafficObserver>,
 }
 
@@ -94,7 +94,7 @@ impl Driven {
         }
     }
 
-    /// Starts a driver for a remote agent. The driver ends when its orders end.
+    /// Starts a driver for a remote agent. The driver ends when the channel of its orders closes.
     pub(crate) fn remote<F: Future<Output = ()> + Send + 'static>(drive: impl FnOnce(DriverChannels) -> F) -> Self {
         let (channels, orders, events) = driver_channels();
         let driver = tokio::spawn(drive(channels));
@@ -107,7 +107,8 @@ impl Driven {
         }
     }
 
-    /// Returns the agent with its program's access to providers. The number of its requests is limited.
+    /// Returns the agent with its program's access to providers. Through this access, the program can send only a
+    /// limited number of requests without progress.
     pub(crate) fn with_access(mut self, access: ProviderAccess) -> Self {
         self.traffic = Some(TrafficObserver::new(access));
         self
@@ -163,7 +164,7 @@ impl Agent for Driven {
             let _ = driver.await;
             return child.stop(order).await;
         }
-        // The driver cancels the running task. It has a short time for this even if the thread does not wait.
+        // The driver cancels the running task. The driver has a short time for this even if the thread does not wait.
         drop((orders, events));
         tokio::select! {
             _ = &mut driver => {}
@@ -193,7 +194,7 @@ pub(crate) struct Program {
     stored_bytes: usize,
     last_id: u64,
     /// The reason why the output is not read any more although the program runs. Callers treat this as the program's
-    /// end, because the dropped line may have been a request.
+    /// end, because a line that was dropped may have been a request.
     read_error: Option<String>,
 }
 
@@ -241,8 +242,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The stored messages exceed their limit. This counts as the program's end, and [`Self::receive`] returns it from
-    /// now on.
+    /// The stored messages exceed their limit. This error counts as the program's end, and [`Self::receive`] returns it
+    /// from now on.
     pub(crate) fn keep(&mut self, incoming: &Value) -> Result<(), String> {
         let text = incoming.to_string();
         if self.stored.len() >= MAX_STORED || self.stored_bytes + text.len() > MAX_STORED_BYTES {
@@ -291,9 +292,9 @@ impl Program {
         }
     }
 
-    /// Returns the next new message. Lines that are not JSON or too long are skipped, such as the echo of an image or a
-    /// large diff. But if a long line may have been a request, the program waits for its answer, and nothing is read
-    /// after it.
+    /// Returns the next new message. Skips lines that are not JSON and lines that are too long, such as a line that
+    /// repeats an image or contains a large diff. But if a line that is too long may be a request, nothing is read
+    /// after it, because the program waits for the answer.
     pub(crate) async fn receive_new(&mut self) -> Result<Value, String> {
         if let Some(why) = &self.read_error {
             return Err(why.clone());

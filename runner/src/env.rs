@@ -101,7 +101,7 @@ const fn sandbox_name(sandbox: Sandbox) -> &'static str {
 }
 
 /// Returns whether an id can be the name of a directory. This is true for the ids that the supervisor generates, and
-/// false for every id that leads out of its parent.
+/// false for every id that leads out of the parent directory.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }

@@ -1,5 +1,5 @@
-//! The directory that a program uses as its user's home. It contains the program's sessions. Of the user's files it
-//! only contains a link to the login.
+//! The directory that a program uses as its user's home. It contains the program's sessions. Of the user's files, the
+//! directory contains only a link to the login.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -1,6 +1,6 @@
-//! A program's hook: the command that a program runs before each tool call, and the runner's end of its connection. The
-//! command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so every failure
-//! here results in a denial.
+//! A program's hook: the command that a program runs before each tool call, and the runner's end of the command's
+//! connection. The command sends its input to a socket and prints the answer. Programs run a tool if its hook fails, so
+//! every failure here results in a denial.
 
 use std::{
     ffi::OsString,
@@ -34,8 +34,9 @@ const CONNECTIONS: usize = 64;
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed accept: the process may have no free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time limit that a program gives its hook. After it, the program runs the tool, so the command must end earlier. It
-/// waits at most [`ANSWER_TIMEOUT`] for the answer; the other 30 seconds are for sending the request.
+/// Time limit that a program gives its hook. After this time the program runs the tool, so the hook's command must end
+/// earlier. The command waits at most [`ANSWER_TIMEOUT`] for the answer; the other 30 seconds are for sending the
+/// request.
 pub(crate) const LIMIT: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 30);
 /// Time limit for the runner's answer to a hook command.
 const ANSWER_TIMEOUT: Duration = DECISION_LIMIT;

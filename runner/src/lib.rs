@@ -10,7 +10,7 @@
 //!                                  '-> kinds (program selection)                   '-> tools, workspace
 //! ```
 //!
-//! One task owns the runner state, so its state needs no lock. Threads outlive streams: they continue while the
+//! One task owns the runner state, so the state needs no lock. Threads outlive streams: they continue while the
 //! supervisor is disconnected, and the runner sends their reports after it has attached again.
 #![forbid(unsafe_code)]
 

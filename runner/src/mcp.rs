@@ -103,8 +103,8 @@ impl ToolServer {
             Caller::Thread { token } => {
                 let bearer = bearer(&token)?;
                 let toolbox = |thread_id| Toolbox::new(supervisor.clone(), Some(bearer.clone()), thread_id);
-                // The token identifies its thread. But a note without an id is for the thread itself, and that call
-                // needs the thread's id.
+                // The token identifies the thread, so most calls need no thread id. But a call that sets the thread's
+                // own note needs the id.
                 let own = toolbox(String::new()).own_thread().await;
                 let own = own.map_err(|failure| McpError::Refused(failure.text().to_owned()))?;
                 Ok(Self {

@@ -85,7 +85,8 @@ impl<R> Outbox<R> {
         lane.last()
     }
 
-    /// Marks every report of the attempt up to this number as durable or ignored.
+    /// Marks every report of the attempt up to this number as acknowledged: it is durable, or the supervisor ignored
+    /// it.
     pub(crate) fn acknowledge(&mut self, attempt: &Attempt, sequence: u64) {
         if let Some(lane) = self.lanes.get_mut(attempt) {
             lane.acknowledge(sequence);

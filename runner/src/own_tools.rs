@@ -19,8 +19,8 @@ pub(crate) enum Effect {
     Reads,
     /// Writes files. Not available to a read-only thread.
     Writes,
-    /// Runs a command or uses the network. The program and its tools share one network, so such a tool is not available
-    /// to a read-only thread either.
+    /// Runs a command or uses the network. Not available to a read-only thread: the program and its tools share one
+    /// network, so the network cannot be denied to the tool alone.
     External,
 }
 

@@ -33,8 +33,9 @@ impl Drop for Placeholders {
     }
 }
 
-/// An empty directory that exists only as a mount point. Every runner that needs it holds a shared lock on it, and the
-/// last one removes it. An earlier removal would remove the mounts of the other runners.
+/// An empty directory that exists only as a mount point. Every runner that needs the directory holds a shared lock on
+/// it, and the last of these runners removes the directory. An earlier removal would remove the mounts of the other
+/// runners.
 #[derive(Debug)]
 struct Placeholder {
     path: PathBuf,

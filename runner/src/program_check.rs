@@ -116,7 +116,7 @@ pub struct ProgramReport {
     pub version: Option<String>,
     /// The tested releases. `None`: the program is not tested.
     pub tested: Option<&'static str>,
-    /// The source of the program's credentials. `None`: none were found, or the program is a process.
+    /// The source of the program's credentials. `None`: none were found, or the program is of kind `process`.
     pub credentials: Option<String>,
     /// The program's sandbox.
     pub sandbox: SandboxReport,
@@ -156,7 +156,7 @@ impl SandboxReport {
     }
 }
 
-/// A problem of a program that does not keep it from starting.
+/// A problem that does not prevent a program from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The problem.

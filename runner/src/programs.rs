@@ -18,8 +18,9 @@ const DEFAULT_MODEL: &str = "default";
 /// Maximum size of a `runner.yaml`, in bytes.
 const MAX_FILE_BYTES: u64 = 256 * 1024;
 
-/// The credentials that programs read from their environment, with the variables that contain their base URLs. Each
-/// credential is inherited with its variables, because it would otherwise be sent to another host.
+/// The credentials that programs read from their environment, with the variables that contain their base URLs. A
+/// program that inherits a credential also inherits these variables: otherwise it would send the credential to another
+/// host.
 const BASE_URLS: &[(&str, &[&str])] = &[
     ("OPENAI_API_KEY", &["OPENAI_BASE_URL"]),
     ("CODEX_API_KEY", &["OPENAI_BASE_URL"]),
@@ -69,8 +70,8 @@ pub struct Programs {
     pub landlock: bool,
 }
 
-/// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program
-/// could start another one outside of its sandbox.
+/// The default of `hidden` in a `runner.yaml`: credentials of the runner's user, and sockets by which a program could
+/// start another program outside of its sandbox.
 pub const HIDDEN: &[&str] = &[
     "~/.ssh",
     "~/.aws",
@@ -130,7 +131,7 @@ pub struct ProcessProgram {
     pub environment: BTreeMap<String, String>,
     /// Whether bubblewrap, if it works, prevents the programs of READ_ONLY threads from writing.
     pub confine: bool,
-    /// Whether the operator guarantees that the program does not write where a READ_ONLY thread must not.
+    /// Whether the operator guarantees that the program does not write where a READ_ONLY thread must not write.
     pub holds_read_only: bool,
 }
 
@@ -167,11 +168,11 @@ pub enum ProgramKind {
 /// A remote agent that speaks the Agent2Agent protocol.
 #[derive(Clone, Debug)]
 pub struct A2aProgram {
-    /// The URL below which the agent's card is.
+    /// The agent's URL. The path of the agent's card is below this URL.
     pub url: Uri,
     /// The binding that is used. `None`: the first of JSON-RPC and HTTP+JSON that the agent's card offers.
     pub binding: Option<A2aBinding>,
-    /// The token of each request.
+    /// The token that each request contains.
     pub token: Option<ShownToken>,
     /// The certificate authorities for the agent's certificate, instead of the public ones.
     pub authorities: Option<PathBuf>,
@@ -337,8 +338,8 @@ impl Programs {
         self.hidden.iter().filter_map(absolute).map(resolved).collect()
     }
 
-    /// Returns the index of the first matching program. `None`: no program matches. Every program matches an empty
-    /// provider or model.
+    /// Returns the index of the first matching program. `None`: no program matches. An empty provider or model matches
+    /// every program.
     #[must_use]
     pub fn choose(&self, provider: &str, model: &str) -> Option<usize> {
         self.programs.iter().position(|program| program.fits(provider, model))
@@ -379,8 +380,8 @@ impl Program {
         }
     }
 
-    /// Returns the program with its default model instead of every model that a role names, so that it can run every
-    /// role.
+    /// Returns the program, changed so that it uses its default model in place of any model that a role names. Such a
+    /// program can run every role.
     ///
     /// # Errors
     ///
@@ -389,7 +390,8 @@ impl Program {
         self.with_model(DEFAULT_MODEL)
     }
 
-    /// Returns the program with `model` instead of every model that a role names. `default`: the program's own default.
+    /// Returns the program, changed so that it uses `model` in place of any model that a role names. `default`: the
+    /// program's own default.
     ///
     /// # Errors
     ///
@@ -545,7 +547,7 @@ impl Entry {
         let mut aliases = aliases
             .map(|(from, to)| Ok((pattern("model_aliases", from)?, alias(to))))
             .collect::<Result<Vec<_>, ProgramsError>>()?;
-        // A name is more specific than a pattern, and a longer pattern more than a shorter one.
+        // A name is more specific than a pattern, and a longer pattern is more specific than a shorter one.
         let breadth = |pattern: &GlobMatcher| {
             let text = pattern.glob().glob();
             (text.contains(['*', '?']), std::cmp::Reverse(text.len()))

@@ -4,7 +4,7 @@
 //! may write them could run commands outside of its sandbox later. Two rules apply to every program:
 //!
 //! - The directories of roles, hooks and program settings are read-only to agents ([`Protection`]).
-//! - The settings of a project that would start something in a program's own process are hidden from it
+//! - The settings of a project that would start something in a program's own process are hidden from that program
 //!   ([`existing_settings`]).
 
 use std::{
@@ -77,8 +77,8 @@ pub(crate) fn ignore_option(kind: &str) -> &'static str {
     }
 }
 
-/// Returns the directories in which programs look for settings of a project: the thread's own, and those above it up to
-/// the root of the repository.
+/// Returns the directories in which programs look for settings of a project: the thread's own directory, and the
+/// directories above it up to the root of the repository.
 pub(crate) fn levels(directory: &Path) -> Vec<&Path> {
     let root = directory
         .ancestors()
@@ -255,7 +255,8 @@ impl Protection {
 }
 
 /// Returns the directories of git that a commit writes, without the hooks and settings of the repository. If the
-/// repository is in the workspace itself, it is not protected from the agent.
+/// repository's data directory is in the workspace itself, returns this directory with its hooks and settings, which
+/// are not protected from the agent.
 pub(crate) fn written_by_commits(directory: &Path) -> Vec<PathBuf> {
     let mut levels = directory.ancestors();
     let repository = levels.find_map(|level| Repository::of(&level.join(".git")));

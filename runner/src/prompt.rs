@@ -18,7 +18,7 @@ pub(crate) struct PreparedTurn {
     pub(crate) extent: PromptExtent,
     pub(crate) blocks: Vec<PromptBlock>,
     pub(crate) inputs: Vec<Input>,
-    /// Whether the runner completed a partial prompt, which it reports to the supervisor.
+    /// Whether the runner completed a partial prompt. The runner reports this to the supervisor.
     pub(crate) completed: bool,
     /// Whether an earlier attempt ended during this turn.
     pub(crate) repeats: bool,

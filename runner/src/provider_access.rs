@@ -1,9 +1,9 @@
 //! Access of one program to its model providers.
 //!
 //! A program gets the address of a local proxy in place of each provider's address, and a placeholder in place of each
-//! key: programs pass their environment to the commands that they run. The proxies hold the keys and count the requests
-//! of the program, whose rate [`TrafficObserver`] limits. The thread reports a gap for keys that cannot be held and
-//! requests that cannot be counted.
+//! key, because programs pass their environment to the commands that they run. The proxies hold the keys and count the
+//! requests of the program. [`TrafficObserver`] limits the rate of these requests. The thread reports a gap for keys
+//! that the proxies cannot hold and for requests that they cannot count.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -351,7 +351,7 @@ fn is_credential(name: &str) -> bool {
 }
 
 /// Returns whether a program reaches its provider through an HTTP proxy or with its own certificates. A local proxy
-/// does not use either of them, so such a program must call its provider directly.
+/// uses neither the HTTP proxy nor these certificates, so such a program must call its provider directly.
 fn has_own_route(environment: &Environment) -> bool {
     environment.iter().any(|(name, value)| {
         let name = name.to_ascii_uppercase();
@@ -366,7 +366,8 @@ fn value(environment: &Environment, name: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Returns the base URL of an OpenCode provider: the configured one, or that of a well-known provider. `None`: unknown.
+/// Returns the base URL of an OpenCode provider: the configured URL, or the URL of a well-known provider. `None`:
+/// unknown.
 fn opencode_base_url<'a>(config: &'a Value, provider: &str) -> Option<&'a str> {
     let configured = config["provider"][provider]["options"]["baseURL"].as_str();
     // Another package may have another protocol and other URLs.
@@ -422,7 +423,7 @@ impl TrafficObserver {
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> AgentEvent {
         loop {
-            // The sender lives in `access`.
+            // An error is not possible, because `access` has a sender.
             if self.traffic.changed().await.is_err() {
                 return std::future::pending().await;
             }
@@ -441,7 +442,8 @@ impl TrafficObserver {
     }
 }
 
-/// Returns the activity that shows a change of traffic. It is empty after a recovery.
+/// Returns the activity that shows a change in the number of failures. Empty: the provider answers again. `None`: the
+/// number has not changed.
 fn activity(before: &Traffic, now: &Traffic) -> Option<String> {
     match now.failures {
         failures if failures == before.failures => None,

@@ -2,8 +2,8 @@
 //!
 //! The proxy listens on 127.0.0.1 and forwards every request below one base URL. It counts requests and failures, which
 //! some programs do not report themselves. It can also hold the provider's keys: the program gets a random placeholder
-//! for each, and the proxy replaces it in the headers of each request. Bodies are streamed in both directions and never
-//! stored. [`super::provider_access`] decides which program gets which proxies.
+//! for each key, and the proxy replaces the placeholder by the key in the headers of each request. Bodies are streamed
+//! in both directions and never stored. [`super::provider_access`] decides which program gets which proxies.
 
 use std::{convert::Infallible, io, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -144,7 +144,7 @@ impl ProviderProxy {
         })
     }
 
-    /// Returns the base URL for the program, which replaces the provider's. Both have the same path.
+    /// Returns the base URL that the program uses instead of the provider's base URL. Both URLs have the same path.
     pub(crate) fn base_url(&self) -> &str {
         &self.base_url
     }

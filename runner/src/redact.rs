@@ -120,7 +120,7 @@ pub(crate) fn arguments_in_line(value: &Value) -> String {
     detail(&arguments(value).to_string())
 }
 
-/// Returns a patch in one line: how many files it adds, changes and deletes, and the names of the first ones.
+/// Returns a patch in one line: how many files the patch adds, changes and deletes, and the names of the first files.
 pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[String]) -> String {
     let shown = files
         .iter()
@@ -138,8 +138,8 @@ pub(crate) fn patch(added: usize, changed: usize, deleted: usize, files: &[Strin
     ))
 }
 
-/// Returns a URL without parts that may be secret: the query and the user information (`user:password@`), including
-/// those of a URL within its path.
+/// Returns a URL without parts that may be secret: the query and the user information (`user:password@`), and without
+/// the same parts of another URL in the path.
 pub(crate) fn url(address: &str) -> String {
     let end = address.find(['?', '#']).unwrap_or(address.len());
     let parts: Vec<&str> = address[..end].split("://").map(without_user).collect();

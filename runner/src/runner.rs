@@ -51,7 +51,7 @@ enum StreamEnd {
 enum AttachEnd {
     /// The caller's future completed. Contains the open stream.
     Asked(Option<Link>),
-    /// The supervisor rejected the runner before it ever accepted it.
+    /// The supervisor rejected the runner, and had never accepted it before.
     Refused(RunnerError),
     /// The runner drains, and no supervisor accepted it for the duration of its lease.
     LeaseOver,

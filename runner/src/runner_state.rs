@@ -36,7 +36,7 @@ use crate::{
 /// Maximum number of telemetry and output messages that wait for the connection. The oldest is dropped first.
 const TRANSIENT_CAPACITY: usize = 256;
 /// Maximum number of the batches of a thread's transcript that wait for the supervisor. An active thread makes about
-/// four a second.
+/// four batches a second.
 const MAX_BATCHES: usize = 256;
 /// Maximum size of these batches, in bytes.
 const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
@@ -61,13 +61,13 @@ pub(crate) struct RunnerState {
     drained: Option<CancellationToken>,
     /// The only session whose threads the runner executes. `None`: threads of any session.
     session_id: Option<String>,
-    /// Number of times that a runner for single use has accepted a thread, or named its session to a supervisor. If the
-    /// first use fails and was the only one, the runner is available again.
+    /// Number of times that a runner for single use has accepted a thread or, after its first thread, sent a hello with
+    /// its session. If a thread does not start and the number is 1, the runner is available again.
     uses: usize,
     /// Fires when the last thread of a runner for single use is gone.
     used_up: CancellationToken,
     threads: BTreeMap<String, Held>,
-    /// Abandoned attempts whose programs are being stopped, with a token that fires when they are gone.
+    /// Abandoned attempts whose programs are being stopped, each with a token that fires when its program is gone.
     leaving: BTreeMap<Attempt, CancellationToken>,
     outbox: Outbox<Kind>,
     /// Entries of transcripts, in batches.
@@ -75,7 +75,8 @@ pub(crate) struct RunnerState {
     /// Number of entries of an attempt that were dropped because the supervisor is not reachable.
     dropped: BTreeMap<Attempt, usize>,
     questions: Questions,
-    /// Acknowledgements and refusals, at most one per command, and the drain notice. Valid for this stream only.
+    /// Acknowledgements and refusals, at most one per command, and the drain notice. Only the refusals remain valid on
+    /// the next stream.
     control: VecDeque<Message>,
     /// Telemetry and output.
     transient: VecDeque<Message>,
@@ -87,7 +88,7 @@ struct Held {
     generation: u32,
     /// The last dispatched turn.
     turn: u32,
-    /// The thread's task. `None`: the program has ended, and its last reports are not durable yet.
+    /// The thread's task. `None`: the program has ended, and the thread's last reports are not durable yet.
     task: Option<ThreadHandle>,
 }
 
@@ -157,7 +158,8 @@ impl RunnerState {
     /// Begins a new stream. Threads continue or stop as the supervisor orders, and reports that it does not have are
     /// sent again. A thread that the welcome does not mention continues.
     pub(crate) fn welcome(&mut self, welcome: &RunnerWelcome) {
-        // The supervisor does not know yet that these threads did not start: the hello may have named them.
+        // Only refusals of starts are kept: the hello may have named these threads, so the supervisor does not know yet
+        // that they did not start.
         self.control
             .retain(|message| matches!(message, Message::StartRefused(_)));
         self.transient.clear();
@@ -329,7 +331,7 @@ impl RunnerState {
         hidden
     }
 
-    /// Returns the latest attempt of a thread that is still being stopped. That attempt itself waits for its
+    /// Returns the token of the thread's latest attempt that is still being stopped. That attempt itself waits for its
     /// predecessors.
     fn predecessor(&self, thread_id: &str) -> Option<CancellationToken> {
         let (_, gone) = self
@@ -389,7 +391,7 @@ impl RunnerState {
     }
 
     /// Sends a command to its thread. Commands for an earlier attempt are dropped. Commands for an unknown attempt are
-    /// answered with a report that it has stopped.
+    /// answered with a report that the attempt has stopped.
     fn deliver_command(&mut self, attempt: &Attempt, command_id: &str, command: Command) {
         match self.threads.get_mut(&attempt.thread_id) {
             Some(held) if held.generation == attempt.generation => {
@@ -400,7 +402,7 @@ impl RunnerState {
                 if let Some(thread) = &held.task
                     && !thread.command(command)
                 {
-                    // Not acknowledged, so the supervisor sends it again.
+                    // The command is not acknowledged, so the supervisor sends it again.
                     warn!(?attempt, "a thread does not accept commands");
                     return;
                 }
@@ -481,8 +483,8 @@ impl RunnerState {
                 self.refuse(attempt, failure);
             }
             ThreadEvent::Report(kind) => {
-                // The last report of a thread. Its slot is free when the supervisor receives the report, before the
-                // task has ended.
+                // The last report of a thread. The thread's slot must be free when the supervisor receives the report,
+                // although the task has not ended yet.
                 if matches!(kind, Kind::Stopped(_)) {
                     held.task = None;
                 }
@@ -654,8 +656,8 @@ impl RunnerState {
         self.running_threads() > 0 || !self.leaving.is_empty()
     }
 
-    /// Returns how many slots are not available for this attempt. In a runner for single use these include the slots of
-    /// programs that are being stopped, unless they belong to the same thread.
+    /// Returns how many slots are not available for this attempt. In a runner for single use these slots include the
+    /// slots of programs that are being stopped, except for programs of the same thread.
     fn used_slots(&self, attempt: &Attempt) -> usize {
         let others = self
             .leaving

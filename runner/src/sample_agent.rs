@@ -5,7 +5,7 @@
 //!
 //! | line | effect |
 //! |---|---|
-//! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids` the string `$spawned` stands for every agent that it spawned so far, as `id`, `from` or `to` for the last one |
+//! | `{"tool_call":{"name":"spawn_agent","args":{...}}}` | calls the tool and waits for the answer; in an array `ids`, the string `$spawned` stands for all agents that the sample agent spawned so far; as the value of `id`, `from` or `to`, it stands for the last of them |
 //! | `say: TEXT` | adds the text to its last message, as a line |
 //! | `sleep: 30s` | keeps the turn running for that long (`ms`, `s` or `m`) |
 //! | `hold` | keeps the turn running until it is interrupted or shut down |
@@ -290,8 +290,8 @@ impl<W: Write> SampleAgent<W> {
         start
     }
 
-    /// Replaces `$spawned`: in an array `ids` by all agents that were spawned so far, as `id`, `from` or `to` by the
-    /// last one.
+    /// Replaces `$spawned`. In an array `ids`, it is replaced by all agents that were spawned so far. As the value of
+    /// `id`, `from` or `to`, it is replaced by the last of them.
     fn fill_in_spawned(&self, args: &mut Value) {
         for end in ["id", "from", "to"] {
             if let Some(named) = args.get_mut(end)

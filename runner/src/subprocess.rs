@@ -1,5 +1,6 @@
 //! Runs subprocesses to their end: in their own process group, without input, with limits for their time and for the
-//! stored output. When a subprocess ends or its caller stops waiting, its whole group is killed.
+//! stored output. When a subprocess ends, or when the caller stops waiting for it, the whole group of the subprocess is
+//! killed.
 
 use std::{
     io,

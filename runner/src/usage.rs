@@ -50,8 +50,9 @@ const MAX_CALLS: usize = 4096;
 /// Maximum length of a call's id, in bytes.
 const MAX_CALL_ID_BYTES: usize = 256;
 
-/// The tokens of a program's model calls since its start. Programs report one call several times. At the end of a turn
-/// they report the total of all its calls, or only the last call. The larger of both numbers counts.
+/// The tokens of a program's model calls since its start. Programs report one call several times. At the end of a turn,
+/// a program reports either the total of the turn's calls or only the last call. The larger number counts: this report,
+/// or the sum of the reported calls.
 #[derive(Debug, Default)]
 pub(crate) struct CallTokens {
     /// Tokens of completed turns.
@@ -154,8 +155,8 @@ impl UsageMeter {
         self.wall_time = self.wall_time.saturating_add(took);
     }
 
-    /// Returns the usage of the attempt, including the duration of a running turn. Its cost is 0 unless every program
-    /// reported its cost.
+    /// Returns the usage of the attempt, including the duration of a running turn. The cost is 0 if a program used
+    /// tokens and reported no cost.
     pub(crate) fn usage(&self, running_turn: Duration) -> Usage {
         let tokens = self.ended.plus(self.present);
         let is_unpriced = self.is_unpriced || self.present.is_unpriced();

@@ -1,5 +1,6 @@
 //! A thread's own git worktree, so that agents that work on one repository at the same time do not interfere with each
-//! other. It is created from the repository's current commit, and removed with the thread as the operator configured.
+//! other. The worktree is created from the repository's current commit. When the thread ends, the runner removes the
+//! worktree as the operator configured.
 
 use std::{
     ffi::OsStr,
@@ -42,8 +43,9 @@ impl FromStr for WorktreeCleanup {
 
 /// A worktree and its repository.
 ///
-/// The agent may write to the whole worktree, including the file by which git would find the repository. Therefore git
-/// receives the repository's path from before the agent's start, and never searches for it in the worktree.
+/// The agent may write to the whole worktree, including the file by which git would find the repository. Therefore the
+/// runner determines the repository's path before the agent starts and passes it to git, and git never searches for the
+/// repository in the worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Worktree {
     /// The root of the worktree.
@@ -143,7 +145,7 @@ impl Worktree {
         self.top.join(&self.inside)
     }
 
-    /// Returns a worktree path as a path in the repository, to which policies refer.
+    /// Returns a path in the worktree as a path in the repository, because policies refer to paths in the repository.
     pub(crate) fn in_repository(&self, path: &str) -> String {
         match Path::new(path).strip_prefix(&self.top) {
             Ok(below) => self.repository.join(below).to_string_lossy().into_owned(),
@@ -253,8 +255,8 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-/// Returns whether git finds a repository. If git rejects the repository, that is an error: if git cannot create a
-/// worktree, an agent must not work in the repository itself instead.
+/// Returns whether git finds a repository. If git rejects the repository, returns an error. Otherwise the agent would
+/// work in the repository itself instead of in a worktree.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");

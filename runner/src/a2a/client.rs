@@ -1,5 +1,5 @@
-//! Requests to a remote agent over JSON-RPC or HTTP+JSON, and its server-sent events. Responses are bounded, redirects
-//! are not followed, and the token is sent only to the server of the configured URL.
+//! Requests to a remote agent over JSON-RPC or HTTP+JSON, and the agent's server-sent events. Responses are bounded,
+//! redirects are not followed, and the token is sent only to the server of the configured URL.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -29,7 +29,8 @@ pub(crate) const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) const MAX_CARD_BYTES: usize = 256 * 1024;
 /// Time limit of a request.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// Time limit of the response to a message. It is longer because some agents respond only when they have finished.
+/// Time limit of the response to a message. It is longer than [`ANSWER_WITHIN`], because some agents respond only when
+/// they have finished.
 const SEND_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// Maximum silence of a stream. Servers send comments more often.
 const SILENT_WITHIN: Duration = Duration::from_secs(60);
@@ -61,7 +62,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns whether a second attempt to read may succeed.
+    /// Returns whether a request that only reads may succeed when it is sent again.
     pub(super) const fn is_transient(&self) -> bool {
         matches!(self, Self::Unsent(_) | Self::Lost(_))
     }
@@ -157,7 +158,8 @@ impl Client {
             .ok_or_else(|| Fault::Refused("it sent a response that is not one of A2A 1.0".to_owned()))
     }
 
-    /// Sends a request and returns the head of its response, which has a status of success or is an error of JSON-RPC.
+    /// Sends a request and returns its response, of which only the head has been read. Every status other than a
+    /// success is an error.
     async fn exchange(
         &self,
         method: Method,

@@ -1,7 +1,8 @@
-//! The driver of one thread: sends a turn as a message, and follows its task until it ends or asks.
+//! The driver of one thread: sends each turn as a message, and follows the message's task until the task ends or asks a
+//! question.
 //!
-//! The ids of the context and the task are stored before their output is reported. The next attempt therefore continues
-//! a task that a crash of the runner left, and the next turn continues the context.
+//! The ids of the context and the task are stored before the task's output is reported. Therefore the next attempt can
+//! continue a task that was running when the runner crashed, and the next turn can continue the context.
 
 use std::{
     path::{Path, PathBuf},
@@ -69,7 +70,8 @@ pub(super) struct Record {
     task: String,
     /// Whether the task waits for a message.
     asks: bool,
-    /// The number of the turn that was sent last. An attempt that repeats the turn gives it another number.
+    /// The number of the turn that was sent last. If another attempt repeats the turn, the supervisor gives the turn
+    /// another number.
     turn: u32,
     /// The digest of that turn's inputs.
     inputs: String,
@@ -78,7 +80,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the record of a thread. Returns an empty record if it is unreadable or belongs to another agent.
+    /// Reads the record of a thread. Returns an empty record if the stored record is unreadable or belongs to another
+    /// agent.
     pub(super) async fn read(path: &Path, url: &str) -> Self {
         let text = tokio::fs::read(path).await.unwrap_or_default();
         let record: Self = serde_json::from_slice(&text).unwrap_or_default();
@@ -105,7 +108,7 @@ pub(super) struct Driver {
     pub(super) workspace: Arc<Workspace>,
     /// The beginning of the ids of messages.
     pub(super) thread_id: String,
-    /// The number of the attempt. The ids of messages that are sent again contain it.
+    /// The number of the attempt. The ids of messages that are sent again contain this number.
     pub(super) generation: u32,
     pub(super) gaps: Vec<String>,
     /// The role's prompt blocks, for turns that do not contain them.
@@ -146,8 +149,8 @@ impl Driver {
         }
     }
 
-    /// Executes a turn. The first interruption cancels the task. The second one ends the turn without waiting for the
-    /// agent.
+    /// Executes a turn. The first interruption cancels the task. The second interruption ends the turn without waiting
+    /// for the agent.
     async fn run_turn(&mut self, turn: &PreparedTurn, orders: &mut mpsc::Receiver<Order>) -> Outcome {
         let interrupted = |why: &str| Outcome::Ended(TurnEnding::Interrupted, why.to_owned());
         let cancel = CancellationToken::new();
@@ -265,7 +268,8 @@ impl Driver {
                         "{why}; it may have received the turn and work on it"
                     )));
                 }
-                // The question is obsolete.
+                // The agent accepts no answer to the question any more. The turn is sent again without the question's
+                // task.
                 Err(Fault::Refused(_) | Fault::NotFound(_)) if self.record.asks => self.record.asks = false,
                 Err(Fault::Refused(why) | Fault::NotFound(why)) if self.record.has_context() => {
                     self.lose_context(&why).await;
@@ -288,7 +292,7 @@ impl Driver {
     }
 
     /// Continues the task of a turn that is repeated. Returns false if the turn must be sent. An unfinished task of
-    /// another turn is canceled, because a context may have only one.
+    /// another turn is canceled, because a context may have only one unfinished task.
     async fn resume(&mut self, is_again: bool, cancel: &CancellationToken) -> Result<bool, Fault> {
         let id = self.record.task.clone();
         let (mut backoff, started) = (backoff::new(), Instant::now());
@@ -314,7 +318,8 @@ impl Driver {
             _ => return Ok(false),
         };
         let waits = matches!(state, TaskState::InputRequired | TaskState::AuthRequired);
-        // A canceled task was stopped with its attempt. The question of an earlier turn still has to be answered.
+        // Two tasks are not resumed: a task that was canceled when its attempt was stopped, and a task that waits for
+        // an answer to an earlier turn's question, because this turn has to be sent as the answer.
         let resumes = is_again && state != TaskState::Canceled && !(waits && self.record.asks);
         self.task = RemoteTask::new(self.client.secrets().await);
         if resumes {
@@ -333,7 +338,7 @@ impl Driver {
         Ok(resumes)
     }
 
-    /// Abandons a context that the agent rejects. The next message begins another one.
+    /// Abandons a context that the agent rejects. The next message begins another context.
     async fn lose_context(&mut self, why: &str) {
         self.record.context.clear();
         self.record.task.clear();
@@ -361,7 +366,8 @@ impl Driver {
         self.interface.as_ref().is_some_and(|interface| interface.streams)
     }
 
-    /// Follows the task until it ends or asks. After a lost stream, the state of the task contains the missed updates.
+    /// Follows the task until it ends or asks a question. After a lost stream, the state of the task contains the
+    /// missed updates.
     async fn follow(&mut self, mut stream: Option<Events>, cancel: &CancellationToken) -> Result<(), Fault> {
         let (mut backoff, began, mut reached) = (backoff::new(), Instant::now(), Instant::now());
         let mut is_canceled = false;
@@ -468,8 +474,9 @@ impl Driver {
         }
     }
 
-    /// Returns the message of a turn. If the task of a repeated turn is not known, the message has the same id, so that
-    /// the agent may detect the repetition. With `is_resent`, the task was canceled, and the message has a new id.
+    /// Returns the message of a turn. If the task of a repeated turn is not known, the message has the same id as
+    /// before, so that the agent can detect the repetition. With `is_resent`, the task was canceled, and the message
+    /// has a new id.
     async fn request(&self, turn: &PreparedTurn, is_resent: bool) -> SendMessageRequest {
         let mut message_id = format!("{}-{}", self.thread_id, self.record.turn);
         let mut parts = Vec::new();

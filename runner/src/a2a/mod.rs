@@ -80,8 +80,8 @@ impl AgentKind for A2aKind {
     fn describe(&self) -> RunnerKind {
         RunnerKind {
             kind: KIND.to_owned(),
-            // The agent receives no tools, and no part of it runs here. The condition POLICY_GAP reports what is not
-            // restricted.
+            // The agent receives no tools, and no part of it runs here. The condition POLICY_GAP reports that the
+            // agent's own actions are not restricted.
             enforces_tools: true,
             enforces_read_only: true,
             enforces_workspace: false,

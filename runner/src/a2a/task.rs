@@ -90,8 +90,8 @@ impl RemoteTask {
         }
     }
 
-    /// Returns whether the task has ended or asks its client. With `is_late`, it counts as asking even if its status is
-    /// still that of the answered question.
+    /// Returns whether the task has ended or asks its client a question. With `is_late`, the task counts as asking even
+    /// if its status is still the status of the answered question.
     pub(super) fn is_settled(&self, is_late: bool) -> bool {
         match self.state() {
             TaskState::Unspecified | TaskState::Submitted | TaskState::Working => false,

@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::events;
 use crate::{home, usage::Tokens};
 
-/// The directory of the logs in the program's home: `PROJECT/chats/*.jsonl` below it. Logs of Gemini CLI's own agents
-/// are one level deeper.
+/// The directory of the logs in the program's home. The logs are `PROJECT/chats/*.jsonl` below it. Logs of Gemini CLI's
+/// own agents are one level deeper.
 const LOGS: &str = ".gemini/tmp";
 const EXTENSION: &str = "jsonl";
 /// Maximum number of examined directory entries.
@@ -51,12 +51,13 @@ impl Chats {
         }
     }
 
-    /// Returns what was recorded since the last call.
+    /// Returns the entries that Gemini CLI recorded after the entries that this method returned before.
     pub(super) fn unread(&mut self) -> Recorded {
         let mut unread = Recorded::default();
         for log in self.log_files() {
             let from = self.read.get(&log).copied().unwrap_or_default();
-            // A log that cannot be read counts as unchanged. The end of the turn reports the remaining tokens.
+            // A log that cannot be read counts as unchanged. At the end of the turn, the program reports the remaining
+            // tokens.
             let Some((text, to)) = home::appended(&log, from) else {
                 continue;
             };

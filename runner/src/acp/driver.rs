@@ -28,10 +28,10 @@ use crate::{
     usage::{CallTokens, Tokens},
 };
 
-/// Maximum silence within a prompt while no tool runs and no permission request waits. Programs retry a failing
-/// provider repeatedly without reporting it.
+/// Maximum silence within a prompt while no tool runs and no permission request waits. A program may retry requests to
+/// a failing provider without reporting the failures.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5 * 60);
-/// Time that the program has after that to cancel the prompt.
+/// Time that the program has after [`SILENCE_LIMIT`] to cancel the prompt.
 const GIVING_UP_LIMIT: Duration = Duration::from_secs(30);
 /// Silence that marks the end of a replayed conversation.
 const HISTORY_SILENCE: Duration = Duration::from_millis(500);
@@ -45,19 +45,20 @@ const MAX_CALLS: usize = 4096;
 const MAX_STRAYS: usize = 16;
 /// Maximum length of the id of a call, of a permission request and of its answer, in bytes.
 const MAX_ID_BYTES: usize = 1024;
-/// Arguments up to this length are always stored, in bytes of JSON. Longer ones count against [`MAX_LONG_BYTES`]. Also
-/// the maximum length of a stored result.
+/// Arguments up to this length are always stored, in bytes of JSON. Longer arguments count against [`MAX_LONG_BYTES`].
+/// Also the maximum length of a stored result.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
-/// Maximum size of all longer arguments of one turn, in bytes of JSON.
+/// Maximum total size of one turn's arguments that are longer than [`MAX_ARGUMENTS_BYTES`], in bytes of JSON.
 const MAX_LONG_BYTES: usize = 16 * 1024 * 1024;
-/// Maximum number of permission requests of the program that wait at once. It is higher than the thread's limit.
+/// Maximum number of permission requests of the program that wait at once. This limit is higher than the thread's own
+/// limit.
 const MAX_QUESTIONS: usize = 64;
 /// Maximum number of refusals that are reported to the model after they ended a prompt.
 const MAX_STORED_REFUSALS: usize = 32;
 /// Maximum size of a stored message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// The gap of a program whose calls are not reported before the end of a turn.
+/// The gap of a program that does not report its model calls before the end of a turn.
 const USAGE_IS_LATE: &str =
     "its usage is reported only at the end of a turn, so a budget of tokens does not stop a running turn";
 
@@ -76,7 +77,8 @@ pub(super) struct Opening {
     pub(super) tools: BTreeSet<String>,
     /// The names of the supervisor's tools that are offered.
     pub(super) ours: BTreeSet<String>,
-    /// The file with the id of the session, which is needed to resume it. `None`: the session cannot be resumed later.
+    /// The file with the id of the session, which is needed to resume the session. `None`: the session cannot be
+    /// resumed later.
     pub(super) record: Option<PathBuf>,
     /// The program's log of model calls. `None`: the program writes no such log.
     pub(super) chats: Option<Chats>,
@@ -86,7 +88,7 @@ pub(super) struct Opening {
 
 #[cfg(any(test, feature = "fuzzing"))]
 impl Opening {
-    /// Returns the parameters of a program with one tool of its own, and without files.
+    /// Returns the parameters for a program that is offered one tool of its own. Nothing is stored in files.
     pub(super) fn with_tool(profile: Profile, tool: &str) -> Self {
         Self {
             profile,
@@ -120,7 +122,7 @@ struct Question {
     /// The program's options for allowing and denying the call.
     allowed: Value,
     denied: Value,
-    /// The id of the call, and its tool and arguments.
+    /// The id of the call, and below it the call's tool and arguments.
     call: String,
     tool: String,
     arguments: Value,
@@ -142,7 +144,7 @@ pub(super) struct Driver {
     /// The prompts without an answer. Empty between turns.
     prompts: BTreeSet<u64>,
     calls: BTreeMap<String, Call>,
-    /// Calls that have ended and whose results are not recorded yet, with whether they failed.
+    /// Calls that have ended and whose results are not recorded yet. The value is true if the call failed.
     ended_calls: BTreeMap<String, bool>,
     /// Recorded results of calls that have not ended yet.
     results: BTreeMap<String, String>,
@@ -153,7 +155,8 @@ pub(super) struct Driver {
     /// The calls refused since the last prompt, and how often the turn continued after a refusal.
     refused: Vec<String>,
     refusals: u32,
-    /// Why calls of tools that are not offered had no effect, for a program that accepts no message within a prompt.
+    /// Texts for the model about calls of tools that are not offered: why they had no effect. Stored if the program
+    /// accepts no message within a prompt.
     explanations: Vec<String>,
     /// Input, with its number, that arrived for a prompt that cannot accept it. The turn's next prompt contains it.
     unsent_input: Vec<(u32, String)>,
@@ -225,14 +228,15 @@ impl Driver {
             let gap = policy::gap_of_effort(&self.opening.effort, self.opening.profile.name());
             self.opening.gaps.push(gap);
         }
-        // Earlier attempts have counted the calls that are already recorded.
+        // Skips the calls that the log already contains, because earlier attempts have counted them.
         if let Some(chats) = &mut self.opening.chats {
             chats.unread();
         }
         Ok(())
     }
 
-    /// Resumes the earlier session. The error describes the program's end.
+    /// Resumes the earlier session. `None`: there is no session that can be resumed. The error describes the program's
+    /// end.
     async fn resume(&mut self) -> Result<Option<Value>, String> {
         let resumed = self.resume_recorded().await?;
         if resumed.is_none() && self.opening.had_turns && self.lost.is_none() {
@@ -273,7 +277,8 @@ impl Driver {
         })
     }
 
-    /// Skips the conversation that Gemini CLI replays after it has answered. Only silence marks the end of the replay.
+    /// Skips the conversation that Gemini CLI replays after its answer to the request to resume a session. Only silence
+    /// marks the end of the replay.
     async fn skip_history(&mut self) -> Result<(), String> {
         let ends = Instant::now() + HISTORY_LIMIT;
         while Instant::now() < ends {
@@ -304,8 +309,8 @@ impl Driver {
         json!({"cwd": self.opening.directory.to_string_lossy(), "mcpServers": self.opening.servers})
     }
 
-    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it falls back to an agent with its
-    /// own permissions.
+    /// Checks that OpenCode uses the role's agent. If OpenCode rejects that agent, it uses another agent, which has
+    /// other permissions.
     fn check_role(&self, opened: &Value) -> Result<(), StartFailure> {
         if self.opening.profile != Profile::OpenCode {
             return Ok(());
@@ -360,8 +365,8 @@ impl Driver {
         }
     }
 
-    /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
-    /// the program is no longer needed.
+    /// Handles one message, order or timeout. An error ends the conversation. It contains the reason, or `None` if the
+    /// program is no longer needed.
     async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         let deadline = self.next_deadline();
         tokio::select! {
@@ -392,7 +397,7 @@ impl Driver {
         (!is_busy).then(|| self.last_message_at + SILENCE_LIMIT)
     }
 
-    /// Cancels the prompt at the first timeout, and abandons the program at the second one.
+    /// Cancels the prompt at the first timeout, and abandons the program at the second timeout.
     fn handle_timeout(&mut self) -> Result<(), Option<String>> {
         if self.is_timed_out {
             return Err(Some(format!("it was silent for {SILENCE_LIMIT:?} and does not stop")));
@@ -483,7 +488,7 @@ impl Driver {
         }
     }
 
-    /// Records that an approved call now runs. Gemini CLI reports a call only when it has ended.
+    /// Records that an approved call now runs. Gemini CLI reports a call only when the call has ended.
     fn record_begun_call(&mut self, id: String, tool: String, arguments: Option<Value>) {
         if self.calls.len() < MAX_CALLS && id.len() <= MAX_ID_BYTES {
             self.calls.entry(id).or_insert(Call {
@@ -532,14 +537,15 @@ impl Driver {
         }
     }
 
-    /// Counts the calls that the program has recorded so far. A call has ended when its model requests a tool or has
-    /// answered.
+    /// Counts the model calls that the program has recorded so far. A model call has ended when the model requests a
+    /// tool or has answered. Also reports the calls of unknown tools and the results that the program has recorded.
     async fn count_recorded(&mut self, incoming: &Value, channels: &DriverChannels) {
         let Some(chats) = &mut self.opening.chats else { return };
         let update = incoming["params"]["update"]["sessionUpdate"]
             .as_str()
             .unwrap_or_default();
-        // The first piece of a message follows a call, which may have been of an unknown tool.
+        // The log is not read at further pieces of a message: only the first piece may follow a call of an unknown
+        // tool.
         let is_continued = update == self.last_update && !update.starts_with("tool_call");
         update.clone_into(&mut self.last_update);
         if incoming["method"] == "session/update" && is_continued {
@@ -620,8 +626,8 @@ impl Driver {
             return;
         };
         if !self.calls.contains_key(id) {
-            // Only OpenCode's first update of a call contains the tool's name. Gemini CLI omits that update if it asked
-            // first.
+            // With OpenCode, only the first update of a call contains the tool's name. Gemini CLI omits the first
+            // update if it asked for permission before the call.
             let is_first = update["sessionUpdate"] == "tool_call" || profile == Profile::Gemini;
             let Some(tool) = events::tool(profile, update).filter(|_| is_first && self.calls.len() < MAX_CALLS) else {
                 return;
@@ -808,8 +814,8 @@ impl Driver {
         }
     }
 
-    /// Returns what an ended prompt did not include: the reasons of refusals that ended it, and input that it could not
-    /// accept.
+    /// Removes and returns the text for the turn's next prompt: why calls were refused or had no effect, and input that
+    /// the ended prompt could not accept. Reports this input as accepted.
     async fn take_pending_text(&mut self, channels: &DriverChannels) -> Option<String> {
         let mut left = std::mem::take(&mut self.explanations);
         let refused = std::mem::take(&mut self.refused);
@@ -854,7 +860,8 @@ fn has_arguments(arguments: &Value) -> bool {
     arguments.as_object().is_some_and(|fields| !fields.is_empty())
 }
 
-/// Returns the complete arguments for storage, because a decision covers all of them. `None`: they exceed the budget.
+/// Returns the arguments for storage, and adds their size to `long_bytes` if they are long. They are never cut, because
+/// a decision covers all of them. `None`: they exceed the budget.
 fn within_budget(arguments: Value, long_bytes: &mut usize) -> Option<Value> {
     let bytes = arguments.to_string().len();
     if bytes > MAX_ARGUMENTS_BYTES {
@@ -889,7 +896,7 @@ mod tests {
         prompt::PreparedTurn,
     };
 
-    /// A program that begins like OpenCode, and then runs the code in place of TURN.
+    /// A program that begins like OpenCode. A test replaces TURN by the code that runs after that.
     const BEGIN: &str = r#"
 read -r greeting
 echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'

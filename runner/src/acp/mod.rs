@@ -1,6 +1,7 @@
 //! Agents of kind `acp`: programs that speak the Agent Client Protocol, one process per thread. The protocol covers
-//! prompts, calls and permission requests, but not instructions and policies, so each program has a profile with its
-//! own settings for them. The behavior was verified with OpenCode 1.18 and Gemini CLI 0.61.
+//! prompts, calls and permission requests, but not instructions and policies, so each program has a profile that
+//! defines its settings for instructions and policies. The behavior was verified with OpenCode 1.18 and Gemini CLI
+//! 0.61.
 //!
 //! A policy is enforced in three ways. The program's configuration omits denied tools ([`settings`]). The program asks
 //! about every other call, and the supervisor decides. Bubblewrap prevents the whole process from writing to protected
@@ -8,7 +9,7 @@
 //!
 //! This module implements the protocol with a dozen JSON messages. A crate with types for the whole protocol exists,
 //! but the important details are outside the types: which title is a tool's name, which id contains it, how a second
-//! prompt behaves. That crate also runs its own process, which [`crate::child`] already does for every kind.
+//! prompt behaves. That crate also starts the program's process, but [`crate::child`] already does this for every kind.
 
 mod chats;
 mod driver;
@@ -46,7 +47,7 @@ use crate::{
     provider_access::{self, GEMINI_ENDPOINT, ProviderAccess},
 };
 
-/// The file with the system prompt, in the program's own directory like those below.
+/// The file with the system prompt. This file and the files below are in the program's own directory.
 const SYSTEM_PROMPT: &str = "system.md";
 const POLICY: &str = "policy.toml";
 const USAGE_PLUGIN: &str = "usage.js";
@@ -213,7 +214,8 @@ impl AcpKind {
                 let is_redirected = redirected.is_some();
                 let providers = ProviderAccess::of_opencode(program, provider, &mut config, &mut environment).await;
                 environment.insert(OPENCODE_CONFIG.to_owned(), config.to_string().into());
-                // The program listens on a local port. Without a password every local process could use its sessions.
+                // The program listens on a local port. Without a password every local process could use the program's
+                // sessions.
                 let password = Uuid::new_v4().simple().to_string();
                 environment.insert("OPENCODE_SERVER_PASSWORD".to_owned(), password.into());
                 (providers, is_redirected, tuned)
@@ -224,7 +226,7 @@ impl AcpKind {
                 let text = settings::policy(tools, ours).ok_or_else(|| {
                     StartFailure::not_enforceable("the policy cannot contain the name of a tool".to_owned())
                 })?;
-                // The program silently ignores a missing policy file with all of its denials.
+                // If the policy file is missing, the program silently starts without any of the denials.
                 let policy = write(home, POLICY, &text).map_err(unwritten)?;
                 let mut quiet = settings::gemini(&program.settings, program.login.is_some());
                 let effort = &resolved.reasoning_effort;
@@ -257,8 +259,8 @@ impl AcpKind {
     }
 }
 
-/// Runs the conversation with a program that has already begun, to its end. The program is offered one tool of its own
-/// and one of the supervisor's tools.
+/// Runs the conversation with a program that was already started, until the conversation ends. The program is offered
+/// one tool of its own and one of the supervisor's tools.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,
@@ -289,8 +291,8 @@ const CHAT: &str = "session-";
 /// The prefix of the file name of a conversation that is continued.
 const CONTINUED: &str = "session-continued-";
 
-/// Renames Gemini CLI's file of a session before its next start. Gemini CLI names files by the minute, and a start in
-/// the same minute would overwrite the conversation before it is read.
+/// Renames Gemini CLI's file of a session before the program's next start. Gemini CLI names files by the minute, and a
+/// start in the same minute would overwrite the conversation before the program reads it.
 fn keep_chat(home: &Path, session: &str) -> io::Result<()> {
     let Some(short) = session.get(..8).filter(|_| is_plain_id(session)) else {
         return Ok(());

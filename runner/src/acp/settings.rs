@@ -52,7 +52,7 @@ const BELOW: u32 = 100;
 const ABOVE: u32 = 200;
 
 /// The tools that a thread of OpenCode may be offered. OpenCode's own agents are not offered, so that no agent exists
-/// outside of the tree. Its skills are texts of the project.
+/// outside of the tree of threads. Its skills are texts of the project.
 const OPENCODE: &[OwnTool] = &[
     reads("read"),
     reads("grep"),
@@ -79,14 +79,14 @@ const GEMINI: &[OwnTool] = &[
     reads("write_todos"),
     external(SHELL),
     writes("replace", &[]),
-    // This tool has the same effect as a patch, so the policy must allow both.
+    // This tool has the same effect as a patch, so the policy must allow both tools.
     writes("write_file", &["apply_patch"]),
     external("web_fetch"),
     external("google_web_search"),
 ];
 
 impl Profile {
-    /// Returns the kind's name, by which the supervisor knows the names of its tools.
+    /// Returns the name of the kind, by which the supervisor finds the names of the program's tools.
     pub(super) const fn kind(self) -> &'static str {
         self.native().kind()
     }
@@ -141,8 +141,8 @@ impl Profile {
         }
     }
 
-    /// Returns whether a prompt that arrives while another one runs joins that one. Gemini CLI ends the running prompt
-    /// instead.
+    /// Returns whether a prompt that arrives while another one runs becomes part of the running prompt. Gemini CLI ends
+    /// the running prompt instead.
     pub(super) const fn joins_prompts(self) -> bool {
         matches!(self, Self::OpenCode)
     }
@@ -153,7 +153,7 @@ impl Profile {
     }
 
     /// Returns the paths in the program's own directory that are removed at each start. An agent that may write there
-    /// could give the next process settings or code that disable its restrictions.
+    /// could give the next process settings or code that disable the restrictions of that process.
     pub(super) const fn removed_files(self) -> &'static [&'static str] {
         match self {
             Self::OpenCode => &[".config/opencode", ".opencode"],
@@ -194,8 +194,8 @@ impl Profile {
             Self::Gemini => &[
                 // Otherwise, the program starts another process that receives no signals.
                 ("GEMINI_CLI_NO_RELAUNCH", "true"),
-                // In a folder that it does not trust, the program starts no servers, including the supervisor's. The
-                // files that trust would activate are hidden; see [`crate::project`].
+                // If the program does not trust the folder, it starts no servers, not even the supervisor's. The files
+                // that this trust would activate are hidden; see [`crate::project`].
                 ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ],
         }
@@ -251,7 +251,8 @@ pub(super) fn opencode(
 fn permissions(tools: &[OwnTool], ours: &[String]) -> Value {
     let mut rules = Map::new();
     rules.insert("*".to_owned(), json!("deny"));
-    // OpenCode asks for this permission when a tool uses a path outside of the directory. The runner knows that tool.
+    // OpenCode asks for this permission when a tool uses a path outside of the directory. The request contains the id
+    // of the call, so the runner knows the tool.
     rules.insert("external_directory".to_owned(), json!("ask"));
     for own in tools {
         rules.insert(own.name.to_owned(), json!("ask"));
@@ -271,7 +272,7 @@ pub(super) fn opencode_model(name: &str, provider: Option<&str>) -> String {
     }
 }
 
-/// Returns the OpenCode provider for such a model. `None`: OpenCode's own choice.
+/// Returns the provider of a model, as OpenCode names it. `None`: OpenCode chooses the provider.
 pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a str>) -> Option<&'a str> {
     let named = model.and_then(|model| model.split_once('/'));
     named.map_or(provider, |(provider, _)| Some(provider))
@@ -281,7 +282,7 @@ pub(super) fn opencode_provider<'a>(model: Option<&'a str>, provider: Option<&'a
 pub(super) const USAGE_METHOD: &str = "_troupe/usage";
 
 /// A plugin that makes OpenCode report the tokens and the cost of each step. By itself OpenCode reports only the last
-/// call of a turn. The plugin writes notifications to the stream of the protocol.
+/// model call of a turn. The plugin writes notifications to the stream of the protocol.
 pub(super) const USAGE_PLUGIN: &str = r#"export const TroupeUsage = async () => ({
   event: async ({ event }) => {
     const part = event.type === "message.part.updated" ? event.properties.part : undefined
@@ -348,7 +349,7 @@ pub(super) struct Tuned {
     pub(super) parameters: Vec<String>,
 }
 
-/// Configures Gemini CLI's model with the effort and the parameters of a role, as far as it supports them.
+/// Configures Gemini CLI's model with the effort and the parameters of a role, as far as Gemini CLI supports them.
 pub(super) fn tune_gemini(
     settings: &mut Value,
     model: Option<&str>,
@@ -436,14 +437,14 @@ pub(super) fn gemini(operators: &Map<String, Value>, has_login: bool) -> Value {
     if let Value::Object(fields) = general {
         fields.insert("sessionRetention".to_owned(), json!({"enabled": false}));
     }
-    // The policy would deny these servers in any case.
+    // The policy would deny every tool of these servers in any case.
     settings.remove("mcpServers");
     settings.into()
 }
 
-/// Returns Gemini CLI's policy. One rule denies everything, and only rules with the exact name of a tool allow it.
-/// Gemini CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: a name
-/// needs escaping.
+/// Returns Gemini CLI's policy. One rule denies every tool. Other rules allow single tools by their exact names. Gemini
+/// CLI silently ignores an invalid file, so the policy contains only names that need no escaping. `None`: a name needs
+/// escaping.
 pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
     let mut text = rule("*", "deny", BELOW);
     for own in tools {
@@ -464,8 +465,8 @@ pub(super) fn policy(tools: &[OwnTool], ours: &[String]) -> Option<String> {
 }
 
 fn rule(tool: &str, decision: &str, priority: u32) -> String {
-    // A rule with a pattern applies to every command. Without one, Gemini CLI runs commands that it considers safe,
-    // such as `cat`, without asking.
+    // A rule with a pattern applies to every command. Without a pattern, Gemini CLI runs commands that it considers
+    // safe, such as `cat`, without asking.
     let pattern = if tool == SHELL { "argsPattern = \".\"\n" } else { "" };
     format!("[[rule]]\ntoolName = \"{tool}\"\n{pattern}decision = \"{decision}\"\npriority = {priority}\n\n")
 }

@@ -1,7 +1,7 @@
 //! One child process in its own process group: its pipes, its signals and its end.
 //!
-//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. If
-//! another task fails, it still does not return before the group is killed and the process is reaped.
+//! Three tasks serve a [`Child`]: a writer, a reader and a watcher. The watcher owns the process. Even if another task
+//! fails, the watcher returns only after the group was killed and the process was reaped.
 
 #[cfg(any(test, feature = "fuzzing"))]
 mod fake_child;
@@ -77,7 +77,7 @@ impl Exit {
     }
 }
 
-/// A running child. Dropping it kills it.
+/// A running child. Dropping this value kills the child.
 pub(crate) struct Child {
     kill_on_drop: KillOnDrop,
     input: ChildInput,
@@ -86,7 +86,7 @@ pub(crate) struct Child {
     placeholders: Placeholders,
 }
 
-/// Kills the process group immediately when it is dropped. The watcher does the rest.
+/// Kills the process group immediately when this value is dropped. The watcher does the rest.
 struct KillOnDrop {
     group: Group,
     dropped: CancellationToken,
@@ -127,7 +127,7 @@ impl ChildOutput {
 }
 
 impl Child {
-    /// Starts a program. Lines of more than `longest_line` bytes are not read.
+    /// Starts a program. Lines of more than `longest_line` bytes are dropped.
     pub(crate) fn start(process: ProcessSpec, longest_line: usize) -> Result<(Self, ChildOutput), StartFailure> {
         let command = process.command.clone();
         Self::spawn(process, longest_line)
@@ -178,7 +178,7 @@ impl Child {
         Ok((child, output))
     }
 
-    /// Keeps the placeholders of its file system view until the child has ended.
+    /// Keeps the placeholders of the child's file system view until the child has ended.
     pub(crate) fn keep(&mut self, placeholders: Placeholders) {
         self.placeholders = placeholders;
     }
@@ -193,9 +193,9 @@ impl Child {
         self.kill_on_drop.group.signal(Signal::INT);
     }
 
-    /// Stops the child. Its input is closed so that it can end by itself. It receives SIGTERM after half of the grace
-    /// period and SIGKILL at its end. Callers should drop the output first: nothing reads it during the stop, and a
-    /// full pipe would prevent the child from ending. The rest of the group is killed in any case.
+    /// Stops the child. Its input is closed so that it can end by itself. The child receives SIGTERM after half of the
+    /// grace period and SIGKILL at the end of the period. Callers should drop the output first: nothing reads it during
+    /// the stop, and a full pipe would prevent the child from ending. The rest of the group is killed in any case.
     pub(crate) async fn stop(self, order: StopOrder) -> Stopped {
         let Self {
             kill_on_drop,
@@ -286,7 +286,7 @@ impl Watcher {
 }
 
 // When the runtime ends, the watcher's task is dropped unfinished. Tokio then kills the leader of the group, and this
-// the rest.
+// `drop` kills the rest of the group.
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.group.signal(Signal::KILL);

@@ -48,7 +48,7 @@ pub(super) struct Driver {
     /// The tokens of all models in the session up to the last result. `None`: not known yet, because the session was
     /// resumed.
     of_models: Option<Tokens>,
-    /// Whether the reported cost covers all calls of the session. It does not after the session was resumed.
+    /// Whether the reported cost covers all calls of the session. False after the session was resumed.
     reports_cost: bool,
     /// The size of the model's context. 0: not known yet.
     window: u64,
@@ -173,7 +173,7 @@ impl Driver {
         id
     }
 
-    /// Answers a tool call. Its id consists of the id of the request that contained it and the call's own id.
+    /// Answers a tool call. `id` consists of the id of the request that contained the call and of the call's own id.
     fn answer_tool(&self, id: &str, answer: &ToolAnswer) {
         let Ok((request, call)) = serde_json::from_str::<(String, Value)>(id) else {
             return;
@@ -286,7 +286,7 @@ impl Driver {
         if !self.reports_cost {
             of_models.cost = 0;
         }
-        // Includes calls that do not belong to a turn, such as the one that generates a title.
+        // `of_models` includes calls that do not belong to a turn, such as the call that generates a title.
         let before = self.of_models.replace(of_models);
         let all = before.map(|before| of_models.minus(before)).unwrap_or_default();
         self.calls.turn_ended(events::tokens(result).max(all));

@@ -92,8 +92,8 @@ pub(super) fn tokens(incoming: &Value) -> Tokens {
     }
 }
 
-/// Returns the usage of all models since the session began, and its cost. It includes calls for the program's own
-/// purposes.
+/// Returns the usage of all models since the session began, and its cost. The usage includes calls that the program
+/// makes for its own purposes.
 pub(super) fn of_models(result: &Value) -> Tokens {
     let models = result["modelUsage"].as_object().into_iter().flatten();
     let cost = Tokens {

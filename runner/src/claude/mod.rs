@@ -1,8 +1,8 @@
 //! Agents of kind `claude`: Anthropic's Claude Code through its JSON stream, one process per thread. The behavior was
 //! verified with release 2.1.329.
 //!
-//! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook on the same pipe asks the runner
-//! about every call. Bubblewrap prevents the whole process from writing to protected paths.
+//! A policy is enforced in three layers. Denied tools are not offered ([`settings`]). A hook on the same pipe asks the
+//! runner about every call. Bubblewrap prevents the whole process from writing to protected paths.
 
 mod driver;
 mod events;
@@ -36,7 +36,7 @@ const KIND: &str = "claude";
 /// The program's display name.
 const NAME: &str = "Claude Code";
 
-/// The file in its home where Claude Code looks for a login.
+/// The file in Claude Code's home in which Claude Code looks for a login.
 const LOGIN: &str = ".credentials.json";
 /// The variables with a credential, each with the variable that instead contains the descriptor of an open file with
 /// the credential. Claude Code has no such variable for `ANTHROPIC_AUTH_TOKEN`.
@@ -124,7 +124,7 @@ impl AgentKind for ClaudeKind {
     }
 }
 
-/// Runs the conversation with a program that has already begun, to its end.
+/// Runs the conversation with a program that was already started, until the conversation ends.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,
@@ -149,8 +149,8 @@ fn take_credentials(environment: &mut Environment) -> Vec<Credential> {
     taken.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Returns the program with its credentials in open, unlinked files. Every command that the program runs could read its
-/// variables.
+/// Returns the program with its credentials in open, unlinked files. Every command that the program runs could read
+/// credentials in the program's variables.
 fn with_credentials(process: ProcessSpec, credentials: &[Credential], scratch: &Path) -> io::Result<ProcessSpec> {
     if credentials.is_empty() {
         return Ok(process);

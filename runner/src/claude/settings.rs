@@ -15,7 +15,7 @@ const NO_THINKING: (&str, &str) = ("CLAUDE_CODE_DISABLE_THINKING", "1");
 const EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
 /// Claude Code's own tools that a thread may be offered. Claude Code's own agents are not offered, so that no agent
-/// exists outside of the tree.
+/// exists outside of the tree of threads.
 pub(super) const TOOLS: OwnTools = OwnTools(
     NativeTools::CLAUDE,
     &[

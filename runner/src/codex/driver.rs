@@ -31,7 +31,7 @@ const MAX_ID_BYTES: usize = 1024;
 
 /// Maximum number of stored calls without a result.
 const MAX_RAW_CALLS: usize = 256;
-/// The beginning of Codex's result for a call of a tool that it does not offer.
+/// The beginning of Codex's result for a call of a tool that Codex does not offer.
 const UNOFFERED: &str = "unsupported call: ";
 
 /// The parameters for opening a thread.
@@ -90,7 +90,7 @@ pub(super) struct Driver {
     turn: Option<String>,
     /// The latest message of the running turn.
     last_message: String,
-    /// Failures of the provider since it last answered.
+    /// Failures of the provider since the provider last answered.
     failures: u32,
     /// Codex's log of a resumed thread, and how much of it was read. Codex reports raw events only for a new thread.
     rollout: Option<(PathBuf, u64)>,
@@ -171,8 +171,8 @@ impl Driver {
         }
     }
 
-    /// Handles one message, order or timeout. The error is the end of the conversation, with its reason, or `None` if
-    /// the program is no longer needed.
+    /// Handles one message, order or timeout. An error ends the conversation. It contains the reason, or `None` if the
+    /// program is no longer needed.
     async fn step(&mut self, channels: &mut DriverChannels) -> Result<(), Option<String>> {
         tokio::select! {
             order = channels.orders.recv() => match order {
@@ -247,8 +247,8 @@ impl Driver {
         }))
     }
 
-    /// Resumes the existing thread or begins one, and checks that the hook is trusted in it. Returns its id and the
-    /// tokens that it has used.
+    /// Resumes the existing thread or begins one, and checks that the hook is trusted in it. Returns the thread's id
+    /// and the tokens that the thread has used.
     async fn open(&mut self, channels: &DriverChannels) -> Result<Result<(String, Tokens), String>, String> {
         let mut opened = None;
         let mut total = Tokens::default();
@@ -464,7 +464,7 @@ impl Driver {
         self.read_rollout(channels).await;
         self.turn = None;
         self.failures = 0;
-        // Work and permission requests of a turn end with it.
+        // Work and permission requests end with their turn.
         self.asked.clear();
         self.raw_calls.clear();
         if let Some(thread) = self.thread.clone() {

@@ -108,7 +108,7 @@ pub(super) fn count(tokens: Tokens) -> Value {
     })
 }
 
-/// Returns the usage beyond `base`. Codex repeats its numbers, which does not change the total.
+/// Returns the usage beyond `base`. Codex may report the same numbers several times, which does not change the total.
 pub(super) fn spent(usage: &Value, base: Tokens) -> AgentEvent {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let context_left_percent = usage["modelContextWindow"]

@@ -1,9 +1,9 @@
 //! Agents of kind `codex`: OpenAI's Codex through its app-server, one process per thread. The behavior was verified
 //! with release 0.169.
 //!
-//! Its policy has three layers. Denied tools are not offered ([`settings`]). A hook asks the runner about every call of
-//! Codex's own tools. Codex's sandbox prevents commands and patches from writing to protected paths. Codex silently
-//! ignores a hook that it does not trust, so a thread begins only after Codex has confirmed its trust.
+//! A policy is enforced in three layers. Denied tools are not offered ([`settings`]). A hook asks the runner about
+//! every call of Codex's own tools. Codex's sandbox prevents commands and patches from writing to protected paths.
+//! Codex silently ignores a hook that it does not trust, so a thread begins only after Codex has confirmed its trust.
 
 mod driver;
 mod events;
@@ -40,7 +40,7 @@ use crate::{
 const KIND: &str = "codex";
 /// The program's display name.
 const NAME: &str = "Codex";
-/// The file in its home where Codex looks for a login.
+/// The file in Codex's home in which Codex looks for a login.
 const LOGIN: &str = "auth.json";
 /// Settings in Codex's home that start programs. Only an agent can have written them there.
 const SWEPT: &[&str] = &["config.toml", "hooks.json", "hooks", "rules", "plugins"];
@@ -224,7 +224,7 @@ fn sweep(home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the conversation with a program that has already begun, to its end. Nothing is stored.
+/// Runs the conversation with a program that was already started, until the conversation ends. Nothing is stored.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn converse(
     program: Program,

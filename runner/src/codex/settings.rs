@@ -23,7 +23,7 @@ const PLANNING: &str = "troupe-planning";
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 /// Returns Codex's name of the sandbox. The sandbox confines commands and patches with mechanisms of the operating
-/// system. They have no network if the thread may not write.
+/// system. Commands have no network if the thread may not write.
 pub(super) const fn sandbox(sandbox: Sandbox) -> &'static str {
     match sandbox {
         Sandbox::ReadOnly | Sandbox::Unspecified => "read-only",
@@ -72,13 +72,13 @@ fn describe_tool(tool: WorkspaceTool) -> ToolDescription {
     }
 }
 
-/// Returns whether Codex needs a model catalog without patches. No other setting prevents it from offering them.
+/// Returns whether Codex needs a model catalog without patches. No other setting prevents Codex from offering patches.
 pub(super) fn hides_patches(policy: &Policy, access: Sandbox) -> bool {
     access == Sandbox::ReadOnly || !allows(policy, "apply_patch")
 }
 
 /// Returns the settings of a thread: the operator's, overridden by the settings that its policy needs. Denied tools are
-/// not offered. Codex's own agents are never offered, so that no agent exists outside of the tree.
+/// not offered. Codex's own agents are never offered, so that no agent exists outside of the tree of threads.
 pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, hook: &str) -> Map<String, Value> {
     let mut config = program.settings.clone();
     let has_network = access != Sandbox::ReadOnly;
@@ -133,7 +133,8 @@ pub(super) fn config(program: &AgentProgram, policy: &Policy, access: Sandbox, h
 
 /// The setting that keeps the login with a key in Codex's memory only.
 pub(super) const UNSTORED_LOGIN: &str = "cli_auth_credentials_store=\"ephemeral\"";
-/// The variable in which other programs expect the base URL of OpenAI's API. Codex itself only has a setting for it.
+/// The variable in which other programs expect the base URL of OpenAI's API. Codex itself has only a setting for this
+/// URL.
 pub(super) const BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Applies the base URL of the environment to requests with a key of the environment. A login or an operator's provider
@@ -189,8 +190,8 @@ pub(super) fn distrust(directory: &Path) -> String {
     format!("projects={{{}}}", untrusted.collect::<Vec<_>>().join(","))
 }
 
-/// Redirects the thread's provider to another address. Returns whether it did: only a provider in the operator's
-/// settings is redirected.
+/// Redirects the thread's provider to another address, if the provider is in the operator's settings. Returns whether
+/// the provider was redirected.
 pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, endpoint: &str) -> bool {
     let provider = provider.or_else(|| config.get("model_provider")?.as_str());
     let Some(provider) = provider.map(str::to_owned) else {
@@ -208,7 +209,7 @@ pub(super) fn redirect(config: &mut Map<String, Value>, provider: Option<&str>, 
     }
 }
 
-/// Returns the settings with an entry that trusts the hook. Without it, Codex silently ignores the hook.
+/// Returns the settings with an entry that trusts the hook. Without this entry, Codex silently ignores the hook.
 pub(super) fn with_trusted_hook(mut config: Map<String, Value>, key: &str, hash: &str) -> Map<String, Value> {
     merge(
         &mut config,

@@ -2,10 +2,10 @@
 //! files nor processes with the runner and its credential.
 //!
 //! The runner starts [`run`] instead of a program. That process sends an order to the launcher's socket, with its own
-//! standard input, output and error. The launcher starts the program with them. After that, the connection transfers
-//! signals in one direction and the program's exit in the other. When the connection closes, the launcher kills the
-//! program. The runner keeps another connection without an order. The launcher does not end before that connection
-//! closes.
+//! standard input, output and error. The launcher starts the program with these streams. After that, the connection
+//! transfers signals in one direction and the program's exit in the other. When the connection closes, the launcher
+//! kills the program. The runner keeps another connection open, on which it sends no order. The launcher does not end
+//! before that connection closes.
 //!
 //! A launcher rejects callers with its own user id. Such callers are agents, which could otherwise start a program
 //! without their own restrictions. The runner and its programs share the directories of threads through a group.
@@ -44,7 +44,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The launcher that starts the programs of this process.
 #[derive(Debug)]
 struct Launcher {
-    /// The command line program, which represents each program at the runner.
+    /// The path of the command line program. For each program, the runner starts a process of this command that
+    /// represents the program.
     troupe: OsString,
     socket: PathBuf,
 }
@@ -52,7 +53,7 @@ struct Launcher {
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
 /// Lets the launcher at that socket start all further programs of this process. `troupe` is the path of the command
-/// line program. Waits until the launcher answers.
+/// line program. Waits until the launcher accepts a connection.
 ///
 /// # Errors
 ///
@@ -98,7 +99,8 @@ pub(crate) fn secret_file_mode() -> u32 {
     if is_used() { 0o660 } else { 0o600 }
 }
 
-/// Returns the program to start instead of another one, with its arguments and the paths that Landlock permits to it.
+/// Returns the command that the runner starts in place of a program, with the command's arguments and the paths that
+/// Landlock permits to the command. Without a launcher, returns the program itself.
 pub(crate) fn stand_in(
     program: PathBuf,
     args: Vec<OsString>,

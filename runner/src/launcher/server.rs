@@ -35,8 +35,8 @@ const OUT_OF_MEMORY_COUNTERS: [&str; 2] = [
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts the programs that runners order at a socket. Replaces the socket of an earlier launcher. After `shutdown`,
-/// the launcher continues until its runner has ended, because a container and its runner's container receive the signal
-/// at the same time.
+/// the launcher continues until its runner has ended, because the containers of the launcher and of the runner receive
+/// the signal to end at the same time.
 ///
 /// # Errors
 ///
@@ -167,7 +167,7 @@ fn start(order: Order, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<(Chi
     Ok((child, group))
 }
 
-/// Returns the number of processes of this container that were killed because it had used all of its memory.
+/// Returns the number of processes of this container that were killed because the container had used all of its memory.
 fn out_of_memory_kills() -> u64 {
     let counters = OUT_OF_MEMORY_COUNTERS
         .iter()

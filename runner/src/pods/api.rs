@@ -77,7 +77,7 @@ impl Kind {
 pub(super) struct Api {
     server: Uri,
     files: ClientFiles,
-    /// The account's token. Kubernetes renews it.
+    /// The file with the account's token. Kubernetes renews the token.
     token: PathBuf,
     namespace: String,
 }

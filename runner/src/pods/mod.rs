@@ -2,10 +2,12 @@
 //! [`crate::RunnerConfig::is_single_use`]. Some pods always wait for a thread, so a thread does not wait for the start
 //! of a pod. A pod that has had its thread is deleted, and another one is created in its place.
 //!
-//! Kubernetes alone has the state: a pod is ready while its runner waits for a thread. This process can end and start
-//! again at any time. Pods belong to a Deployment, usually that of this process, and are deleted with it.
+//! All state is in Kubernetes: a pod is ready while its runner waits for a thread. This process can end and start again
+//! at any time. Pods belong to a Deployment, usually the Deployment of this process, and are deleted with that
+//! Deployment.
 //!
-//! Instead of pods it can create claims of agent-sandbox (`SandboxClaim`), whose controller creates a pod for each.
+//! Instead of pods, this module can create claims of agent-sandbox (`SandboxClaim`). The controller of agent-sandbox
+//! creates a pod for each claim.
 
 mod api;
 mod plan;
@@ -33,7 +35,7 @@ use crate::text::keep_end;
 
 /// Time between two checks of the pods.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum pause in the creation of pods that fail.
+/// Maximum pause in the creation of pods after pods failed.
 const MAX_PAUSE: Duration = Duration::from_secs(64);
 /// The label with the UID of the Deployment to which a pod belongs. The Deployment's name may be too long for a label.
 const OWNER: &str = "troupe.dev/pods-of";
@@ -41,7 +43,8 @@ const OWNER: &str = "troupe.dev/pods-of";
 const TEMPLATE: &str = "troupe.dev/template";
 /// A label that agent-sandbox adds to the pods of all sandboxes.
 const SANDBOX: &str = "agents.x-k8s.io/sandbox-name-hash";
-/// Reasons of agent-sandbox that mean that a claim cannot get a pod. Other reasons mean that it waits for one.
+/// Reasons with which agent-sandbox reports that a claim cannot get a pod. With any other reason, the claim waits for a
+/// pod.
 const FAULTS: [&str; 3] = ["WarmPoolNotFound", "TemplateNotFound", "ReconcilerError"];
 /// Number of checks after which a claim without a status is reported.
 const UNSEEN_CHECKS: u32 = 30;
@@ -49,7 +52,7 @@ const UNSEEN_CHECKS: u32 = 30;
 const HASH_CHARS: usize = 16;
 /// The container with the runner.
 const RUNNER: &str = "runner";
-/// Maximum length of the end of a container's termination message that is logged, in bytes.
+/// Maximum number of bytes that are logged from the end of a container's termination message.
 const MAX_MESSAGE_BYTES: usize = 500;
 
 /// The configuration of the pods to keep.
@@ -89,7 +92,7 @@ pub enum PodsError {
         /// The reason.
         problem: String,
     },
-    /// The number of pods is not possible, or there are more idle pods than pods.
+    /// The number of pods is not possible, or the number of idle pods exceeds the maximum number of pods.
     #[error("{idle} idle pods of at most {max} are not possible; the maximum is at least 1 and at most {MAX_PODS}")]
     BadSize {
         /// The requested number of idle pods.
@@ -222,7 +225,7 @@ impl Keeper {
         Ok(seen.collect())
     }
 
-    /// Logs how pods ended. Pods that failed delay the next ones.
+    /// Logs how pods ended. Pods that failed delay the creation of the next pods.
     fn report_ends(&mut self, seen: &[(Pod, Value)]) {
         self.ended.retain(|name| seen.iter().any(|(pod, _)| pod.name == *name));
         let mut has_failed = false;
@@ -244,8 +247,8 @@ impl Keeper {
     }
 }
 
-/// The pause in the creation of pods that fail. It lasts 2 s after the first failure and doubles after each further
-/// one, until enough pods wait for threads.
+/// The pause in the creation of pods after pods failed. The pause is 2 s after the first failure and doubles after each
+/// further failure, up to [`MAX_PAUSE`]. Failures are forgotten when enough pods wait for threads.
 #[derive(Debug, Default)]
 struct Pause {
     failures: u32,
@@ -274,8 +277,8 @@ impl Pause {
 struct Template {
     kind: Kind,
     manifest: Value,
-    /// A hash of the template file. The file of a claim contains only the name of its pod's template, so the file must
-    /// change when that template changes.
+    /// A hash of the template file. The file of a claim contains only the name of its pod's template, so an operator
+    /// must change the file when that template changes.
     hash: String,
 }
 

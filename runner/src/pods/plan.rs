@@ -50,7 +50,7 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Returns the result after one more check. `earlier` is `None` at the first one.
+    /// Returns the result after one more check. `earlier` is `None` at the first check.
     pub(super) fn after(earlier: Option<Self>, seen: Stage) -> Self {
         let (was_starting, busy, free) = earlier.map_or((false, 0, 0), |earlier| {
             (earlier.stage == Stage::Starting, earlier.busy, earlier.free)

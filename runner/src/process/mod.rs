@@ -110,7 +110,7 @@ impl Agent for ProcessAgent {
     }
 
     async fn stop(self: Box<Self>, order: StopOrder) -> Stopped {
-        // The program may not read this line. Then its closed input and the signals must end it.
+        // Possibly the program does not read this line. Then its closed input and the signals must end it.
         let _ = self.child.input().write(protocol::shutdown());
         drop(self.output);
         self.child.stop(order).await

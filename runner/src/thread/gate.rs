@@ -15,10 +15,11 @@ use crate::{
     tools::{DECISION_LIMIT, ToolFailure},
 };
 
-/// Maximum length of a tool name in a question, in bytes. The supervisor does not decide on calls that exceed this
-/// limit or the next three. A question larger than the maximum message would break the stream after each reattach.
+/// Maximum length of a tool name in a question, in bytes. Calls that exceed this limit, [`MAX_PATHS`] or
+/// [`MAX_PATH_BYTES`] are denied without a question. A question larger than the maximum message would break the stream
+/// after each reattach.
 const MAX_TOOL_BYTES: usize = 256;
-/// Maximum length of the arguments, in bytes of JSON.
+/// Maximum length of the arguments, in bytes of JSON. A question omits longer arguments.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 /// Maximum number of files that a call may write.
 const MAX_PATHS: usize = 64;
@@ -59,8 +60,8 @@ impl From<ToolFailure> for Judgement {
 }
 
 impl ThreadReporter {
-    /// Waits for permission to run a tool. A call that was not offered is recorded and denied. The failure contains the
-    /// reason.
+    /// Waits for permission to run a tool. The supervisor records and denies a call of a tool that was not offered. A
+    /// denial contains the reason.
     pub(super) async fn ask(&self, call: JudgedCall<'_>, secrets: &[String]) -> Judgement {
         let JudgedCall {
             kind,

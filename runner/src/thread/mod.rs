@@ -41,7 +41,7 @@ pub(crate) enum Command {
         /// The turn.
         turn: u32,
     },
-    /// Stop the program and report that.
+    /// Stop the program and report the stop.
     Shutdown(Shutdown),
     /// The runner is being stopped: interrupt the running turn, then stop the program.
     RunnerStops(Shutdown),

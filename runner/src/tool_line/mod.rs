@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 
 pub use self::workspace::{ArgumentError, WorkspaceCall, WorkspaceTool};
 
-/// The message to a program that printed a call with a command instead of writing it.
+/// The message to a program whose command printed a call. The program should write the call itself.
 pub const CALL_IN_OUTPUT: &str =
     "command output contained tool_call JSON; emit tool_call JSON directly in your assistant response (not via Bash)";
 
-/// The warning about a call whose arguments are under the other key.
+/// The warning about a call whose arguments are under the key `params` instead of `args`.
 const PREFER_ARGS: &str = "tool_call JSON used params; prefer args";
 
 /// The keys under which a call can be.
@@ -34,8 +34,8 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// Returns whether the call must wait for earlier calls of this kind. A response with several lines relies on their
-    /// order, for example for the alias of a node or for a file.
+    /// Returns whether the call must wait for the earlier calls for which this is also true. A model that writes
+    /// several calls in one response relies on their order, for example for the alias of a node or for a file.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         WorkspaceTool::named(&self.name).is_some()
@@ -49,8 +49,8 @@ pub fn parse(line: &str) -> Option<ToolCall> {
     take_call(&mut object(line)?)
 }
 
-/// Returns whether a line of a command's output resembles a call. The check is more lenient than the one for calls: the
-/// wrapper may be missing, because some models omit it.
+/// Returns whether a line of a command's output resembles a call. This check is more lenient than the check that
+/// recognizes calls: the wrapper may be missing, because some models omit it.
 #[must_use]
 pub fn holds_call(output: &str) -> bool {
     output.lines().filter_map(object).any(|object| {

@@ -146,7 +146,7 @@ pub(super) fn transcript(page: &ListTranscriptResponse) -> Value {
     value
 }
 
-/// Returns an entry and its size as JSON, in bytes.
+/// Returns an entry in JSON, and the size of this JSON in bytes.
 fn transcript_entry(entry: &TranscriptEntry) -> (Value, usize) {
     let mut value = json!({
         "number": entry.number,

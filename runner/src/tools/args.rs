@@ -1,6 +1,6 @@
 //! The arguments of the supervisor's tools, as models write them. Unknown keys are ignored. The supervisor rejects
-//! missing or contradictory arguments, so that each error has one text. The exception is an empty list, which the
-//! supervisor could not distinguish from a missing one.
+//! missing or contradictory arguments, so that each error has one text. The exception is an empty list, which this
+//! module rejects: the supervisor could not distinguish it from a missing list.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -133,7 +133,8 @@ impl SendInput {
     }
 }
 
-/// Returns a schema as the text for the request. Models also write it as a JSON string.
+/// Returns a schema as the text for the request. A model may write the schema as a JSON object or as a string with the
+/// JSON.
 fn schema_text(schema: Option<Value>) -> String {
     match schema {
         None | Some(Value::Null) => String::new(),
@@ -411,7 +412,7 @@ impl SendHandoff {
     }
 }
 
-/// Returns the input items in addition to the message.
+/// Returns the input items other than the message.
 fn items(message: Option<&str>, items: Option<Vec<JsonItem>>) -> Result<Vec<InputItem>, ToolFailure> {
     let Some(items) = items else {
         return Ok(Vec::new());

@@ -35,7 +35,7 @@ use crate::{backoff, bearer::Bearer, redact::MAX_NAME_CHARS, text::one_line, too
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for an operator's decision on a call. It is longer than the lifetime of an approval.
 pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60 + 5 * 60);
-/// Additional time of a wait beyond its own timeout.
+/// Time limit of a call that waits, in addition to the timeout of the wait.
 const WAIT_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum retry delay that the supervisor may request.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -138,8 +138,8 @@ impl From<Status> for ToolFailure {
     }
 }
 
-/// Returns the schema of a tool's arguments. An unreadable schema permits any object, because programs skip a tool
-/// without arguments.
+/// Returns the schema of a tool's arguments. For an unreadable schema, returns one that permits any object, because
+/// programs skip a tool without a schema.
 pub(crate) fn schema(tool: &ToolDescription) -> Map<String, Value> {
     let mut schema: Map<String, Value> = serde_json::from_str(&tool.input_schema_json).unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());

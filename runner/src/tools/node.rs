@@ -1,6 +1,6 @@
 //! The arguments of `spawn_node`, in the format of graph templates. Settings that reduce a node's permissions are
-//! applied or rejected, never ignored. Settings that extend them have no effect, because a caller cannot grant
-//! permissions that it does not have.
+//! applied or rejected, never ignored. Settings that extend a node's permissions have no effect, because a caller
+//! cannot grant permissions that it does not have.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ const COMMAND_TOOLS: [&str; 2] = ["exec_command", "write_stdin"];
 /// The tools that `writeCode: false` and `writeDocs: false` remove.
 const WRITE_TOOLS: [&str; 3] = ["apply_patch", "write_file", "delete_file"];
 
-/// The arguments. `session` is omitted: a thread keeps its session in its program.
+/// The arguments. The argument `session` is ignored: a thread always keeps its conversation in its program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SpawnNode {

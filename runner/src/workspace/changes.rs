@@ -1,6 +1,6 @@
-//! Determines the changes of a turn by tools that write files: it compares the content of each file before its first
-//! write with its content at the end of the turn. Snapshots cover changes by commands. Files outside of the workspace
-//! are not tracked.
+//! Determines the changes that tools made to files in a turn: compares the content of each file before its first write
+//! with its content at the end of the turn. Snapshots cover changes by commands. Files outside of the workspace are not
+//! tracked.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
 
 /// Maximum number of tracked files per turn.
 const MAX_FILES: usize = 256;
-/// Maximum total size of their stored content, in bytes.
+/// Maximum total size of the stored content of these files, in bytes.
 const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum size of a diff, in bytes: the limit of a thread's artifact.
 pub(crate) const MAX_DIFF_BYTES: usize = 15 * 1024 * 1024;

@@ -33,7 +33,8 @@ use crate::{
 pub(crate) struct Workspace {
     root: PathBuf,
     is_read_only: bool,
-    /// The environment of commands. It equals the environment of the thread's program.
+    /// The environment of commands: the environment of the thread's program without the variables that the program's
+    /// kind adds and the operator grants.
     environment: Environment,
     /// Hides paths from commands.
     secret_masks: SecretMasks,
@@ -119,8 +120,8 @@ impl Prepared {
         self.call.tool.name()
     }
 
-    /// Returns the paths that the call would write, relative to the supervisor's path of the workspace. Links within
-    /// the workspace are resolved.
+    /// Returns the paths that the call would write. They begin with the workspace's path, in which links
+    /// are not resolved. Links within the workspace are resolved.
     pub(crate) fn written(&self) -> Vec<String> {
         match self.call.tool {
             WorkspaceTool::WriteFile | WorkspaceTool::DeleteFile => {

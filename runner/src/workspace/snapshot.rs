@@ -87,7 +87,8 @@ impl Snapshots {
             Sandbox::WorkspaceWrite | Sandbox::FullAccess | Sandbox::Unspecified => {}
             Sandbox::ReadOnly => return None,
         }
-        // Next to the scratch directory, because the agent may write to that one.
+        // The repository is next to the scratch directory and not in it, because the agent may write to the scratch
+        // directory.
         let mut store = launch.scratch.clone().into_os_string();
         store.push(".snapshots");
         Some(Self {

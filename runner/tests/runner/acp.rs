@@ -78,7 +78,7 @@ async fn wait_for_silent_program(runner: &TestRunner) -> Vec<String> {
     wait_for_file(runner, "began", |_| true).await;
     let mark = runner.directory.path().join("began");
     let mark = mark.to_str().unwrap();
-    // While a process replaces its program by another one, its command line is empty.
+    // While a process replaces its program by another program, the process's command line is empty.
     let running = async {
         loop {
             let ids = processes_of(mark);

@@ -87,7 +87,7 @@ async fn program_receives_endpoint_of_model() {
     let stage_of_opencode = runner(opencode).await;
     let mut supervisor = stage_of_opencode.attached(Vec::new()).await;
     supervisor.start(start_with("acme/m")).await;
-    // The first report would be the gap, but there is none.
+    // If there were a gap, it would be the first report.
     supervisor.turn_started().await;
     let told = stage_of_opencode.file("told");
     // The program receives the address of a local proxy with the path of the endpoint. The proxy counts its requests.

@@ -282,7 +282,7 @@ async fn runner_for_single_use_has_one_session() {
         )
     );
 
-    // After its first thread, a failed start does not make the runner available to other sessions.
+    // After the runner's first thread, a failed start does not make the runner available to other sessions.
     supervisor.start(of("b", 4, "/nowhere")).await;
     assert_eq!(supervisor.refused().await.refusal(), StartRefusal::NoProgram);
     supervisor.start(of("a", 5, "")).await;

@@ -167,7 +167,8 @@ pub(super) enum Answered {
     },
 }
 
-/// The queue of calls that must run in order. Each call waits for the end of the previous one, with any result.
+/// The queue of calls that must run in order. Each call waits for the end of the previous call, whatever the result of
+/// that call is.
 #[derive(Debug, Default)]
 pub(super) struct CallQueue {
     last: Option<CancellationToken>,
@@ -175,7 +176,7 @@ pub(super) struct CallQueue {
 
 impl CallQueue {
     /// Adds a call. Returns the token that fires at the end of the previous call, and the token that marks the end of
-    /// this one.
+    /// this call.
     fn take_place(&mut self) -> (Option<CancellationToken>, CancellationToken) {
         let done = CancellationToken::new();
         (self.last.replace(done.clone()), done)
@@ -209,7 +210,7 @@ impl ThreadTask {
         }
         if call.keeps_order() {
             let (before, done) = self.queue.take_place();
-            // Created here, so that it also fires if the call is dropped before it begins.
+            // The guard is created here, so that the token also fires if the call is dropped before it begins.
             let done = done.drop_guard();
             self.calls.spawn(async move {
                 let _done = done;
@@ -375,7 +376,7 @@ impl ThreadTask {
         self.transcript.result(id, failed, text, size);
     }
 
-    /// Sends the program an order. A program that does not read it is detected at its next turn.
+    /// Sends the program an order. A program that does not read the order is detected at its next turn.
     pub(super) fn give(&mut self, order: Order) {
         if let Some(agent) = &mut self.agent {
             let _ = agent.give(order);

@@ -45,7 +45,7 @@ impl ThreadTask {
         }
     }
 
-    /// Stops the program. An order to kill it is still obeyed during the stop.
+    /// Stops the program. An order to kill the program is still obeyed during the stop.
     pub(super) async fn stop_program(&mut self, grace: Duration) -> Stopped {
         let Some(agent) = self.agent.take() else {
             return Stopped {

@@ -73,8 +73,8 @@ impl Inbox {
         pending::<()>().await;
     }
 
-    /// Waits for a step of a program's start. If the thread must end first, the step is dropped, which kills everything
-    /// that it has started.
+    /// Waits for a step of a program's start. If the thread must end first, the step is dropped. This kills everything
+    /// that the step has started.
     pub(super) async fn unless_over<F: Future + Unpin>(&mut self, mut start: F) -> Result<F::Output, EndReason> {
         loop {
             let overdue_at = self.overdue_at();

@@ -77,7 +77,7 @@ pub(super) struct ThreadTask {
     turn: Option<RunningTurn>,
     /// A turn that arrived while another one was running. It begins after that turn.
     next_turn: Option<Turn>,
-    /// The number of the newest accepted turn. Repeated dispatches of it are ignored.
+    /// The number of the newest accepted turn. Dispatches of this turn and of earlier turns are ignored.
     last_turn: u32,
     /// The number of the newest input that reached a running turn.
     last_input: u32,
@@ -246,7 +246,8 @@ impl ThreadTask {
             remove_scratch(snapshots.store()).await;
         }
         self.transcribe().await;
-        // This is the last report, after all work is done, because its receiver may start the thread's next attempt.
+        // This is the last report, after all work is done, because the supervisor may start the thread's next attempt
+        // when it receives the report.
         if let Some(stopped) = stopped {
             self.reporter.report(Kind::Stopped(stopped)).await;
         }
@@ -297,7 +298,7 @@ impl ThreadTask {
         Ok(())
     }
 
-    /// Removes the worktree as configured. If it is kept, reports its path.
+    /// Removes the worktree as configured. If the worktree is kept, reports its path.
     async fn close_worktree(&mut self) {
         let (Some(worktree), Some(cleanup)) = (self.executor.worktree.clone(), self.worktree) else {
             return;

@@ -1,6 +1,6 @@
 //! A turn and its tool calls as spans and metrics, following OpenTelemetry's conventions for generative AI, version
-//! 1.41.0: the invocation of an agent, and the executions of tools in it. They contain names, ids, durations and the
-//! usage, and no content.
+//! 1.41.0: the invocation of an agent, and the executions of tools in it. The spans and metrics contain names, ids,
+//! durations and the usage, and no content.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -111,7 +111,7 @@ impl TurnSpan {
         let decision = match call.verdict {
             ToolVerdict::Allowed => "allowed",
             ToolVerdict::Denied => "denied",
-            // The supervisor decides when the call arrives, or the program does not ask.
+            // The supervisor decides when it receives the call, or the program executes the call without asking.
             ToolVerdict::Unspecified => "",
         };
         let known = [

@@ -132,7 +132,8 @@ impl Transcript {
         self.turn = 0;
     }
 
-    /// Records a tool use that the program reported. Only programs that write lines report nothing more about the call.
+    /// Records a tool use that a program that writes lines reported. Other programs report the call itself, which is
+    /// recorded instead.
     pub(super) fn used(&mut self, tool: &ToolUse) {
         if self.has_lines {
             let arguments = json!({"detail": tool.detail});
@@ -166,7 +167,8 @@ impl Transcript {
         if text.len() >= MAX_TEXT_BYTES {
             self.close();
         } else if self.has_lines {
-            // Programs that write lines do not report where a message ends. Lines of one period form one entry.
+            // Programs that write lines do not report where a message ends. Their lines within [`MAX_AGE`] form one
+            // entry.
             self.since.get_or_insert_with(Instant::now);
         }
     }
@@ -231,8 +233,8 @@ impl Transcript {
         });
     }
 
-    /// Records the result of a call. Results of calls that do not wait for one are ignored, because programs repeat
-    /// results.
+    /// Records the result of a call. Ignores the result if no call with this id waits for a result, because programs
+    /// repeat results.
     pub(super) fn result(&mut self, id: &str, failed: bool, text: &str, size: usize) {
         let Some(since) = self.calls.remove(id) else { return };
         self.close();

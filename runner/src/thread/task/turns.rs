@@ -73,7 +73,7 @@ impl ThreadTask {
     async fn begin_turn(&mut self, turn: &Turn) {
         let docs = self.docs_of(turn);
         if docs != self.launch.docs_directory {
-            // The mounts of a running program cannot change. The next program continues its conversation.
+            // The mounts of a running program cannot change. The next program continues the conversation.
             self.stop_program(self.timing.stop_grace).await;
             self.program_gone();
             self.launch.docs_directory = docs;
