@@ -19,7 +19,7 @@ pub(crate) struct Filter {
 /// A term of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
-    /// Whether threads match that the test does not select.
+    /// Whether the term matches the threads for which the test fails.
     is_negated: bool,
     test: Test,
 }
@@ -80,7 +80,7 @@ impl Filter {
     /// Returns the ids of the threads of a session that match. With `ancestors`, the threads above them too.
     pub(crate) fn selected<'a>(&self, session: &Session, threads: &'a [Thread], ancestors: bool) -> HashSet<&'a str> {
         let mut selected: HashSet<&str> = HashSet::new();
-        // In reverse, because parents come before children.
+        // In reverse order, so that a child selects its parent before the loop reaches the parent.
         for thread in threads.iter().rev() {
             let id = thread.thread_id.as_str();
             if selected.contains(id) || self.matches(session, thread) {

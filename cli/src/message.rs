@@ -37,7 +37,7 @@ impl TextArgs {
     ///
     /// # Errors
     ///
-    /// Fails without a text, or if it cannot be read.
+    /// Fails if no text is given, or if the text cannot be read.
     pub(crate) fn read(&self) -> Result<String> {
         match (self.text.as_ref().or(self.message.as_ref()), &self.file) {
             (Some(text), _) => read(text),

@@ -108,7 +108,7 @@ impl<const N: usize> Table<N> {
         if may_drop {
             let all = shown.clone();
             shown.retain(|column| !self.optional.contains(&self.headings[*column]));
-            // The most important column first. A later one may fit where an earlier one did not.
+            // The most important column first. A less important column may fit even if a more important column did not.
             for name in self.optional.iter().rev() {
                 let is_wanted = |column: &&usize| shown.contains(column) || self.headings[**column] == *name;
                 let wider: Vec<usize> = all.iter().filter(is_wanted).copied().collect();
@@ -150,8 +150,8 @@ impl<const N: usize> Table<N> {
         self.cells(column).map(width::of).max().unwrap_or(0)
     }
 
-    /// Returns the width of the table. The last column counts with its heading and some text only, since it is
-    /// truncated.
+    /// Returns the minimum width of the table. The last column counts with at most [`LAST_COLUMN`] columns, because it
+    /// can be truncated.
     fn width(&self, shown: &[usize]) -> usize {
         let last = shown.len().saturating_sub(1);
         let widths = shown.iter().enumerate().map(|(index, column)| {

@@ -55,7 +55,7 @@ pub(super) struct Console {
     /// The proxy that logs people in with each request. `None` if people log in with links.
     proxy: Option<Proxy>,
     api: Api,
-    /// The name of the server for people.
+    /// The name of the server that the page displays.
     server: String,
     /// Notified when a person needs a new link.
     link_needed: Notify,

@@ -250,7 +250,7 @@ pub(super) struct State {
     /// The parts that are being read again, and whether each part has changed since the call began.
     rereading: HashMap<Reread, bool>,
     key: Option<Key>,
-    /// The tree row of the selected approval or thread. It is selected if the selected row disappears.
+    /// The tree row of the selected approval or thread. This tree row is selected if the selected row disappears.
     waiting: Option<Key>,
     /// The time at which an update moved the selection.
     moved: Option<SystemTime>,
@@ -558,7 +558,8 @@ impl State {
         let is_approval = |row: &Row| matches!(row, Row::Approval { .. });
         let next = match &self.key {
             None => Some(self.first_row()),
-            // After a decided approval, the next approval is selected, or the thread that waited for the decision.
+            // After a decision on an approval, the first approval is selected. Without another approval, the thread
+            // that waited for the decision is selected.
             Some(Key::Approval(_)) => self.rows.iter().position(is_approval),
             Some(_) => None,
         };

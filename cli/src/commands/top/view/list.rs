@@ -341,7 +341,7 @@ fn thread_line(
         StatusKind::Running | StatusKind::Errored => style::PLAIN,
         _ => style::DIM,
     };
-    // Not the note, because the note repeats the role.
+    // The note is not shown, because it repeats the role.
     let doing = if doing.is_empty() { thread.label.clone() } else { doing };
     let left = left.word(color, doing);
     beside(&left, &cells(columns, |column| column.cell(thread, now)), columns)
