@@ -1,7 +1,7 @@
 //! A runner that a test controls: a real client of the runner protocol without programs.
 //!
-//! It sends nothing by itself. Messages of the supervisor are buffered until the test reads them, in any order of their
-//! kinds. When [`Runner::report`] returns, the report is durable or void.
+//! The runner sends nothing by itself. It buffers the messages of the supervisor, so that a test can read a message of
+//! one kind before earlier messages of other kinds. When [`Runner::report`] returns, the report is durable or void.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -175,7 +175,8 @@ impl Runner {
         self.outgoing.send(AttachRequest { message: None }).await.unwrap();
     }
 
-    /// Sends a report with this number and waits for its acknowledgement. Returns false if the stream ends before it.
+    /// Sends a report with this number and waits for its acknowledgement. Returns false if the stream ends before the
+    /// acknowledgement.
     pub async fn try_report(&mut self, attempt: &Attempt, number: u64, kind: Kind) -> bool {
         let report = ToSupervisor::Report(RunnerReport {
             thread_id: attempt.thread.clone(),

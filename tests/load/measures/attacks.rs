@@ -115,7 +115,8 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     under_attack
 }
 
-/// Measures calls for a project next to a project with expensive templates, and the same calls without it.
+/// Measures calls for a project while other calls read a project with expensive templates, and the same calls without
+/// the other calls.
 async fn alias_bombs(plan: Plan) -> [Figure; 3] {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = fs::canonicalize(directory.path()).unwrap();

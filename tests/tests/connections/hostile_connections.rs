@@ -49,7 +49,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-// Their flags.
+// Flags of frames.
 const NONE: u8 = 0;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -65,9 +65,9 @@ const CANCEL: u32 = 8;
 const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The stream of frames about the connection itself.
+/// The stream number of frames that concern the whole connection.
 const CONNECTION: u32 = 0;
-/// The first stream of a client.
+/// The number of the first stream of a client.
 const FIRST: u32 = 1;
 
 /// Default maximum size of a payload that a server accepts, in bytes.

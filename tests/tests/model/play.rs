@@ -609,8 +609,8 @@ fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
 // ---- the service ----
 
 impl Play {
-    /// Restarts both services over the same files. The log must stay the same, and clients must have caused no event
-    /// after it.
+    /// Restarts both services over the same files. The log must stay the same, and no event by a client may follow the
+    /// events from before the restart.
     async fn restart(&mut self) {
         self.pair.restart().await;
         self.tree = self.tree.by(self.pair.operator());
