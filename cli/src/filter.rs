@@ -29,7 +29,7 @@ struct Term {
 enum Test {
     /// The status begins with one of the texts.
     Status(Vec<String>),
-    /// The role and the persona contain one of the texts.
+    /// The role with its persona, such as `reviewer: strict`, contains one of the texts.
     Role(Vec<String>),
     /// The alias contains one of the texts.
     Alias(Vec<String>),
@@ -43,7 +43,7 @@ enum Test {
     NeedsPerson,
     /// The budget is spent.
     OverBudget,
-    /// The id, the alias, the role, the label or the present activity contains the text.
+    /// The id, the alias, the role with its persona, the label or the text of [`ui::doing`] contains the text.
     Text(String),
 }
 

@@ -31,7 +31,7 @@ pub struct Relay {
     silent: Vec<Connections>,
 }
 
-/// Addresses of the relay and of the server.
+/// The listener of the relay, and what happens to its connections.
 struct Way {
     listener: TcpListener,
     server: SocketAddr,

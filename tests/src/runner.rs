@@ -117,7 +117,8 @@ impl Runner {
         }
     }
 
-    /// Breaks the stream and attaches again with these attempts and their reports.
+    /// Breaks the stream and attaches again with these attempts. The hello contains the number of the last report of
+    /// each attempt.
     pub async fn come_back(self, pair: &Pair, held: &[Attempt]) -> Self {
         self.come_back_by(pair.runners(RUNNER), held).await
     }

@@ -37,7 +37,7 @@ use crate::{
     ui::Ui,
 };
 
-/// The health name of a runner that has been attached.
+/// The name under which the admin port reports that the runner has been attached at least once.
 const ATTACHED: &str = "attached";
 
 const AFTER_HELP: &str = "\

@@ -248,7 +248,7 @@ async fn agents_commit_but_cannot_change_roles_hooks_or_read_secrets() {
         }
         let last = git(&project, &["log", "-1", "--format=%an %s"]);
         assert_eq!(last.trim(), format!("Someone by-{program}"), "{seen}");
-        // The empty files and directories that protected missing paths are removed.
+        // The placeholders, which are empty directories at protected paths, are removed.
         for name in [".claude", ".gemini", "docs"] {
             assert!(!project.join(name).exists(), "{program} leaves {name}");
         }

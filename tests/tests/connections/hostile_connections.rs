@@ -660,7 +660,7 @@ async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u
 async fn hostile_threads_do_not_lock_out_operators() {
     let pair = Pair::start().await;
     let at = pair.supervisor_at();
-    // Each tree has a thread without a runner, so a wait for it does not end.
+    // Each tree has a thread without a runner, so a wait for that thread does not end.
     let mut trees = Vec::new();
     for _ in 0..2 {
         let tree = pair.tree().await;
@@ -673,7 +673,7 @@ async fn hostile_threads_do_not_lock_out_operators() {
         ("GetThread", false, limits.max_calls_per_thread),
         ("WaitAgents", true, limits.max_waits_per_thread),
     ] {
-        // All calls of a connection are rejected, except for the number that a thread may have open.
+        // The minimum number of rejected calls of a connection: all calls above the number that a thread may have open.
         let answers = STREAMS - u32::try_from(bound).unwrap();
         let mut attack = Vec::new();
         for (tree, child) in &trees {
