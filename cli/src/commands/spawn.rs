@@ -263,7 +263,7 @@ impl Wanted {
         }
     }
 
-    /// Adds the most similar role to an error about an unknown one. A failure to list the roles is ignored.
+    /// Adds the most similar role to an error about an unknown role. A failure to list the roles is ignored.
     async fn explain(&self, error: Error, context: &Context) -> Error {
         if error.reason() != Some(Reason::TemplateNotFound.as_str()) {
             return error;

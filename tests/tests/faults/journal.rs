@@ -60,8 +60,8 @@ enum Deed<'j> {
     Remove,
 }
 
-/// Returns the records of a journal. An incomplete last record is ignored: its process was killed while it wrote the
-/// record, so the operation was not acknowledged to any caller.
+/// Returns the records of a journal. An incomplete last record is ignored: the service was killed while it wrote the
+/// record, so it did not acknowledge the operation to any caller.
 fn records(mut journal: &[u8]) -> impl Iterator<Item = Record<'_>> {
     iter::from_fn(move || {
         let (record, rest) = split(journal)?;

@@ -395,7 +395,7 @@ async fn undelivered_turn_is_dispatched_again() {
     tree.send(&worker, "the second task").await;
     runner.turn_of(&attempt).await;
 
-    // The stream breaks before the runner reads the second turn, so it attaches again with the first turn.
+    // The stream breaks before the runner reads the second turn, so the runner attaches again with the first turn.
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     assert!(!runner.welcome().threads[0].go_on);
     let start = runner.start_of(&worker).await;
