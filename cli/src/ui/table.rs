@@ -46,7 +46,7 @@ pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
     /// Headings of the columns that only `--output wide` shows.
     wide: &'static [&'static str],
-    /// Headings of the columns that a narrow terminal drops, the first one first.
+    /// Headings of the columns that a narrow terminal drops, in the order in which they are dropped.
     optional: &'static [&'static str],
 }
 
@@ -67,7 +67,7 @@ impl<const N: usize> Table<N> {
         Self { wide, ..self }
     }
 
-    /// Sets the columns that a narrow terminal drops, the first one first.
+    /// Sets the columns that a narrow terminal drops, in the order in which they are dropped.
     #[must_use]
     pub(crate) fn optional(self, optional: &'static [&'static str]) -> Self {
         Self { optional, ..self }
@@ -101,7 +101,8 @@ impl<const N: usize> Table<N> {
                 .collect::<Result<_>>()?
         };
         let may_drop = options.columns.is_empty() && options.format != Format::Wide;
-        // Only on a terminal: programs that read the table expect the same columns each time.
+        // Empty columns are left out on a terminal only, because programs that read the table expect the same columns
+        // each time.
         if may_drop && columns != usize::MAX {
             shown.retain(|column| self.rows.iter().any(|row| !row[*column].text.is_empty()));
         }

@@ -152,7 +152,7 @@ pub(super) enum Mode {
     Browse,
     /// Keys edit a line.
     Line(Box<Line>),
-    /// `y` makes the call, any other key cancels it.
+    /// `y` and Enter make the call, any other key cancels it.
     Confirm { question: String, call: Call },
     /// Keys choose a role.
     Pick(Picker),
