@@ -115,7 +115,7 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-/// Runs threads until SIGINT or SIGTERM.
+/// Runs threads until SIGINT or SIGTERM, or until the runner ends.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     // The first process of a container does not receive signals for which it has no handler.

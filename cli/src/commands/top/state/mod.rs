@@ -291,7 +291,7 @@ impl State {
         }
     }
 
-    /// Sets the time.
+    /// Sets the time, and removes an old notice.
     pub(super) fn tick(&mut self, now: SystemTime) {
         self.now = now;
         let is_old = |notice: &mut Notice| now.duration_since(notice.since).is_ok_and(|age| age >= NOTICE);
