@@ -13,7 +13,8 @@ use std::{
 fn main() -> Result<(), Box<dyn Error>> {
     let console = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../console");
     let dist = console.join("dist");
-    // Cargo rebuilds on every call if a path does not exist. Without `dist`, its parent changes when it is built.
+    // Cargo runs this script on every build if the observed path does not exist. Without `dist`, the script observes
+    // the parent directory, which changes when `dist` is built.
     let observed = [&dist, &console].into_iter().find(|path| path.is_dir());
     println!("cargo::rerun-if-changed=build.rs");
     if let Some(observed) = observed {
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if dist.is_dir() {
         collect(&dist, "", &mut files)?;
     }
-    // The compiler reads copies, so that the page can be built again in the meantime.
+    // The compiler reads copies, so that another build of the page cannot change the files while they are compiled.
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
     for (number, (url, content)) in files.iter().enumerate() {

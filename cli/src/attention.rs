@@ -4,8 +4,8 @@ use troupe_proto::supervisor::v1::{ConditionKind, StatusKind, Thread};
 
 use crate::{names, ui};
 
-/// Returns why a thread waits for a decision, an answer, a larger budget or a repair: a condition or a status, and its
-/// reason. `None`: it does not wait for a person.
+/// Returns why a thread waits for a person: the name of a condition and its reason, or the name of a status and its
+/// message. Returns `None` if the thread does not wait for a person.
 pub(crate) fn reason(thread: &Thread) -> Option<(&'static str, &str)> {
     let condition = thread
         .conditions

@@ -59,7 +59,8 @@ pub(crate) fn log(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// Fails if services already run on the data directory, or if the process ends before it is ready.
+/// Fails if services already run on the data directory, if the process ends before it is ready, or if it is not ready
+/// in time.
 pub(crate) async fn start(data_dir: &Path) -> Result<Running> {
     if let Some(running) = Running::find(data_dir) {
         return Err(
@@ -89,7 +90,8 @@ pub(crate) async fn start(data_dir: &Path) -> Result<Running> {
         .map_err(|error| cannot("start the services", error))?;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
-        // The lock is not checked: the check locks the file for a moment, and the new process could fail to lock it.
+        // The lock of the directory is not checked: the check takes the lock for a moment, and the new process could
+        // fail to take the lock at that moment.
         if let Some(running) = Running::read(data_dir).filter(|running| running.pid == process.id()) {
             return Ok(running);
         }
@@ -112,7 +114,7 @@ pub(crate) async fn start(data_dir: &Path) -> Result<Running> {
 ///
 /// # Errors
 ///
-/// Fails if the process cannot be stopped.
+/// Fails if the process cannot be signalled, or does not end in time.
 pub(crate) async fn stop(running: &Running, data_dir: &Path) -> Result<()> {
     let pid = i32::try_from(running.pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::failure(format!("invalid process id {}", running.pid)))?;

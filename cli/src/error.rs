@@ -64,8 +64,8 @@ impl Error {
         Self::new(Kind::Failure, message)
     }
 
-    /// Creates the error of a failed operation from another error. Takes it by value so that it can be passed to
-    /// `map_err`.
+    /// Creates the error of a failed operation from another error. Takes that error by value, so that this function can
+    /// be passed to `map_err`.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self::failure(error.to_string())
     }

@@ -19,7 +19,7 @@ pub(crate) struct Filter {
 /// A term of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Term {
-    /// Whether threads match that the test does not select.
+    /// Whether the term matches the threads for which the test fails.
     is_negated: bool,
     test: Test,
 }
@@ -29,7 +29,7 @@ struct Term {
 enum Test {
     /// The status begins with one of the texts.
     Status(Vec<String>),
-    /// The role and the persona contain one of the texts.
+    /// The role with its persona, such as `reviewer: strict`, contains one of the texts.
     Role(Vec<String>),
     /// The alias contains one of the texts.
     Alias(Vec<String>),
@@ -43,7 +43,7 @@ enum Test {
     NeedsPerson,
     /// The budget is spent.
     OverBudget,
-    /// The id, the alias, the role, the label or the present activity contains the text.
+    /// The id, the alias, the role with its persona, the label or the text of [`ui::doing`] contains the text.
     Text(String),
 }
 
@@ -80,7 +80,7 @@ impl Filter {
     /// Returns the ids of the threads of a session that match. With `ancestors`, the threads above them too.
     pub(crate) fn selected<'a>(&self, session: &Session, threads: &'a [Thread], ancestors: bool) -> HashSet<&'a str> {
         let mut selected: HashSet<&str> = HashSet::new();
-        // In reverse, because parents come before children.
+        // In reverse order, so that a child selects its parent before the loop reaches the parent.
         for thread in threads.iter().rev() {
             let id = thread.thread_id.as_str();
             if selected.contains(id) || self.matches(session, thread) {

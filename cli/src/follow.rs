@@ -23,7 +23,7 @@ const AFTER_END: Duration = Duration::from_secs(5);
 /// A session to follow.
 pub(crate) struct OpenSession {
     pub(crate) id: String,
-    /// Whether it was opened after the start.
+    /// Whether the session was opened after the start.
     pub(crate) is_new: bool,
 }
 

@@ -140,7 +140,7 @@ fn shared_options(cli: &Command) -> String {
 }
 
 fn help(command: Command) -> String {
-    // The values of this process's variables do not belong to the page.
+    // The page must not contain the values of this process's environment variables.
     let command = command.mut_args(|arg| arg.hide_env_values(true));
     let text = command.term_width(HELP_COLUMNS).render_help().to_string();
     let lines: Vec<&str> = text.trim_matches('\n').lines().map(str::trim_end).collect();

@@ -89,7 +89,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Fills the connection flags that are not given from the context that applies.
+    /// Sets each connection flag that is not given to its value in the context that applies.
     ///
     /// # Errors
     ///

@@ -231,8 +231,8 @@ pub(crate) async fn edge(supervisor: &mut Supervisor, text: &str, session: Optio
     found.ok_or_else(|| Error::failure(format!("edge {id} is gone")))
 }
 
-/// Resolves the text to a session id. Without a text, returns all open sessions. For a thread, this is the empty id,
-/// which refers to its own session.
+/// Resolves the text to a session id. Without a text, returns the ids of all open sessions. If the caller is a thread,
+/// returns the empty id instead, which refers to the thread's own session.
 pub(crate) async fn open_sessions(supervisor: &mut Supervisor, named: Option<&str>) -> Result<Vec<String>> {
     match named {
         Some(text) => Ok(vec![session(supervisor, text).await?]),
@@ -293,8 +293,8 @@ pub(crate) async fn target(supervisor: &mut Supervisor, text: &str) -> Result<Ta
     thread.map(Target::Thread)
 }
 
-/// Returns all open sessions, and closed ones on request. A thread may not list sessions, so it gets the empty id,
-/// which refers to its own session.
+/// Returns all open sessions, and closed sessions on request. A thread may not list sessions. For a thread, returns one
+/// session with an empty id, which refers to the thread's own session.
 async fn visible_sessions(supervisor: &mut Supervisor, include_closed: bool) -> Result<Vec<Session>> {
     match listing::sessions(supervisor, include_closed).await {
         Err(error) if error.reason() == Some(Reason::NotPermitted.as_str()) => Ok(vec![Session::default()]),

@@ -1,9 +1,9 @@
 //! The init process of a container.
 //!
-//! An init process inherits orphaned processes, which stay in the process table until it reaps them, and it does not
-//! receive signals without a handler. Agent programs leave orphans behind. As process 1, the command line therefore
-//! runs itself as a child, and only reaps processes and forwards signals. It cannot reap the children of its child, so
-//! the child still receives their exit statuses.
+//! An init process inherits orphaned processes, which stay in the process table until the init process reaps them. It
+//! receives only the signals for which it has a handler. Agent programs leave orphans behind. As process 1, the command
+//! line therefore runs itself as a child, and process 1 only reaps processes and forwards signals. Process 1 cannot
+//! reap the children of that child, so the child still receives the exit statuses of its own children.
 
 use std::{
     env, io,

@@ -107,7 +107,7 @@ fn parse() -> std::result::Result<(Cli, Settings), SettingsError> {
     Ok((cli, settings))
 }
 
-/// Prints the help, the version or the error in the arguments.
+/// Prints the help, the version, or the error about the arguments.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && wants_json() {
         let text = error.to_string();

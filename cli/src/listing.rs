@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Maximum page size of the supervisor.
 const PAGE: i32 = 1000;
 
-/// Fetches all pages of a list: of an RPC whose response has the items in a field.
+/// Fetches all pages of a list RPC: `every_page!(CLIENT.RPC(REQUEST).FIELD)`. `FIELD` of the response has the items.
 macro_rules! every_page {
     ($supervisor:ident.$list:ident($request:expr).$items:ident) => {{
         let mut request = $request;

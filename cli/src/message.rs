@@ -37,7 +37,7 @@ impl TextArgs {
     ///
     /// # Errors
     ///
-    /// Fails without a text, or if it cannot be read.
+    /// Fails if no text is given, or if the text cannot be read.
     pub(crate) fn read(&self) -> Result<String> {
         match (self.text.as_ref().or(self.message.as_ref()), &self.file) {
             (Some(text), _) => read(text),
@@ -74,7 +74,8 @@ fn read_from(source: impl Read, name: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the first line of a task as a label, without control characters and at most 80 characters long.
+/// Returns the first line of a task with text as a label, without control characters. The label has at most 80
+/// characters and 128 bytes.
 pub(crate) fn label(task: &str) -> String {
     let first = task
         .lines()

@@ -27,7 +27,7 @@ pub(crate) struct ResultArgs {
 }
 
 impl ResultArgs {
-    /// Returns the schema as sent to the supervisor. Empty without one.
+    /// Returns the schema as sent to the supervisor. Empty without a schema file.
     ///
     /// # Errors
     ///

@@ -110,7 +110,7 @@ pub(crate) struct Pair {
     token: Token,
     token_file: Option<PathBuf>,
     shutdown: Shutdown,
-    /// Stops the runner before the services, so that they record how its turns ended.
+    /// Stops the runner before the services, so that the services record how the turns of the runner ended.
     runner_stop: CancellationToken,
     services: JoinSet<Result<()>>,
     runner: JoinSet<Result<Ended>>,
@@ -390,7 +390,7 @@ pub(crate) fn init_logging(level: &str) -> Result<()> {
     logging::start(&options).map_err(usage)
 }
 
-/// Takes the error by value so that it can be passed to `map_err`.
+/// Takes the error by value, so that this function can be passed to `map_err`.
 fn usage(error: impl Display) -> Error {
     Error::usage(error.to_string())
 }

@@ -19,8 +19,8 @@ pub(crate) const GRAPHS: &str = "docs/templates";
 /// Maximum number of directories between the working directory and the root. Supported systems have no deeper paths.
 const MAX_DEPTH: usize = 256;
 
-/// Returns the directories of the project around a directory, nearest first. The last one contains `.git`, which may be
-/// a file. Without `.git`, the last one is the user's home if it is an ancestor, otherwise the root of the file system.
+/// Returns the directories of the project around a directory, nearest first. The last one is the nearest directory that
+/// contains `.git` (a directory or a file) or is the user's home, otherwise the root of the file system.
 pub(crate) fn project(start: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let mut directories = Vec::new();
     for directory in start.ancestors().take(MAX_DEPTH) {

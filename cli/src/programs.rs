@@ -158,8 +158,8 @@ pub(crate) fn installed() -> Result<Programs> {
     Ok(installed.into())
 }
 
-/// Restricts the programs to the one named `name`, for every role: with its default model, or with the first complete
-/// model name in its list.
+/// Returns only the program with this name, for every role. Its model is the first complete model name in its list of
+/// models, or its default model if the list has no complete name.
 ///
 /// # Errors
 ///

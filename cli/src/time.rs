@@ -14,7 +14,7 @@ pub(crate) fn parse_some_duration(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-/// Converts a duration for the API. Caps it at the API's maximum duration.
+/// Converts a duration for the API. Caps the seconds at the largest number that the API can represent.
 pub(crate) fn to_proto(span: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),

@@ -90,7 +90,7 @@ pub(crate) async fn put(cwd: &str, context: &Context) -> Result<String> {
     upload(gather(cwd, context)?.1, context).await
 }
 
-/// Collects the templates around `cwd` and their digest.
+/// Collects the templates around `cwd`. Returns their digest and their files.
 fn gather(cwd: &str, context: &Context) -> Result<(String, Vec<WorkspaceFile>)> {
     // Without a home directory, the project still has templates.
     let home = places::home(None).ok();
@@ -114,7 +114,8 @@ fn is_uploaded(global: &Global) -> Result<bool> {
     })
 }
 
-/// Returns the topmost directory of the project around a directory. Symbolic links must not lead out of it.
+/// Returns the topmost directory of the project around a directory. Symbolic links must not lead out of the topmost
+/// directory.
 fn top(cwd: &str, home: Option<&Path>) -> PathBuf {
     let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let start = canonical(Path::new(cwd));

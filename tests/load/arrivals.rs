@@ -21,7 +21,7 @@ pub(crate) type Call = Arc<dyn Fn(usize) -> BoxFuture<'static, Instant> + Send +
 pub(crate) trait Target {
     async fn begin(&self) -> Call;
 
-    /// Returns the number of connections of a run. A call uses the connection with its number, modulo this number.
+    /// Returns the number of connections of a run. Call number `n` uses connection number `n` modulo this number.
     fn connections(&self) -> usize;
 }
 

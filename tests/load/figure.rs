@@ -44,7 +44,7 @@ pub(crate) enum Of {
     Value,
 }
 
-/// The side of a bar on which a value meets it.
+/// The side of a bar on which a value meets the bar.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     AtMost,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The program does a fixed amount of work on loopback, in temporary directories. The measured services are separate
-//! processes: this program with other arguments. Without `--bench`, as in `cargo test --bench load`, it does a
-//! hundredth of the work, which only shows that it still runs.
+//! processes: this program with other arguments. Without `--bench`, as in `cargo test --bench load`, the program does a
+//! hundredth of the work, which only shows that the measurements still run.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod arguments;

@@ -45,8 +45,8 @@ pub(crate) struct Plan {
     pub(crate) moves: usize,
     /// Number of sessions whose memory is measured, while they are loaded and after they are passivated.
     pub(crate) sessions: usize,
-    /// Number of settled threads whose memory is measured, after a tenth as many. A session may have 10,000 open
-    /// threads.
+    /// Number of settled threads whose memory is measured. A tenth of this number of threads settles before the
+    /// measurement. A session may have 10,000 open threads.
     pub(crate) settled: usize,
     /// Number of templates in each of a project's directories. The registry reads no directory with over 2,000 files.
     pub(crate) templates: usize,

@@ -23,9 +23,9 @@ use troupe_tests::client::endpoint;
 
 use crate::opaque;
 
-/// The path of unary calls. Any path works that is not one of the others here.
+/// The path of unary calls. Every path that is not used for another purpose works.
 pub(crate) const CALL: &str = "/troupe.load.Raw/Call";
-/// Starts streams from now on, including streams that were requested before.
+/// The path of the call after which streams begin: the streams that were requested before, and all later streams.
 const BEGIN: &str = "/troupe.load.Raw/Begin";
 
 /// Number of streams on one connection, for raw streams and for the watches that are compared with them.

@@ -279,7 +279,8 @@ async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-/// Returns limits that the load program does not reach. All of its calls count as one caller's.
+/// Returns limits that the load program does not reach. The service counts all calls of the program as calls of one
+/// caller.
 fn limits() -> ServeLimits {
     ServeLimits {
         max_calls_in_flight: 1 << 20,

@@ -95,7 +95,7 @@ impl Work {
                     let stopped = ThreadStoppedReport::default();
                     self.report(&attempt, Kind::Stopped(stopped)).await;
                 }
-                // Acknowledgements. This runner ends with its stream and resends nothing.
+                // Acknowledgements are ignored, because this runner ends with its stream and resends nothing.
                 _ => {}
             }
         }

@@ -51,8 +51,8 @@ pub const KEY: &str = "sk-of-the-stand-in";
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A script that starts a launcher in namespaces of its own, like a container. Its arguments are the launcher's user
-/// and socket, and the visible directories; the second one contains `troupe`. A parent directory that the user may not
-/// enter is covered by an empty one.
+/// and socket, and the visible directories. The second visible directory contains `troupe`. A parent directory that the
+/// user may not enter is covered by an empty directory.
 const CONTAINER: &str = r#"
 user=$1 socket=$2
 shift 2
@@ -133,7 +133,7 @@ pub fn script(steps: &Value) -> String {
 ///
 /// # Panics
 ///
-/// If it takes too long; `what` names the expected value.
+/// If `look` returns no value in time; `what` names the expected value.
 pub async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     within(what, async {
         loop {
@@ -317,7 +317,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// If it does not exit with status 0.
+    /// If `up` does not exit with status 0.
     pub async fn restart(&mut self) {
         signal(&self.up, Signal::INT);
         let ended = within("the end of `up`", self.up.wait()).await.unwrap();
@@ -392,7 +392,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// If it does not start. It needs root.
+    /// If the launcher does not start. Starting it requires root.
     pub async fn launcher(&self) -> (Child, PathBuf) {
         let socket = self.directory.join("launcher/socket");
         fs::create_dir(self.directory.join("launcher")).unwrap();
@@ -516,7 +516,7 @@ impl Lab {
     ///
     /// # Panics
     ///
-    /// If the files for it cannot be written.
+    /// If the files for the shell cannot be written.
     #[must_use]
     pub fn person(&self, line: &str) -> Command {
         let bin = self.directory.join("bin");

@@ -78,7 +78,7 @@ impl Collector {
     ///
     /// # Panics
     ///
-    /// If `find` returns none in time; `what` names the expectation.
+    /// If `find` returns no value in time; `what` names the expectation.
     pub async fn until<T>(&mut self, what: &str, find: impl Fn(&Self) -> Option<T>) -> T {
         let heard = async {
             loop {

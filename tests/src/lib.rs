@@ -70,7 +70,7 @@ pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
 ///
 /// # Panics
 ///
-/// If it takes longer than [`MAX_WAIT`]; `what` names the condition.
+/// If the condition does not hold within [`MAX_WAIT`]; `what` names the condition.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let held = async {
         while !holds() {

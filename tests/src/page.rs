@@ -1,5 +1,5 @@
-//! Generated pages of the documentation: a test compares each page with the generated text. If [`WRITE`] is set, it
-//! writes the page first.
+//! Generated pages of the documentation: a test compares each page with the generated text. If [`WRITE`] is set, the
+//! test writes the page first.
 
 use std::{
     env, fs,

@@ -130,7 +130,7 @@ impl Pair {
         self.restart_after(|_| {}).await;
     }
 
-    /// Restarts the supervisor and changes the data directory while it is stopped.
+    /// Restarts both services, and changes the data directory while they are stopped.
     pub async fn restart_after(&mut self, change: impl FnOnce(&Path)) {
         self.stop_supervisor().await;
         self.stop_registry().await;
@@ -143,13 +143,13 @@ impl Pair {
         self.registry = Some(registry);
     }
 
-    /// Returns the number of sessions in the supervisor's memory.
+    /// Returns the number of sessions in the memory of all supervisors.
     #[must_use]
     pub fn loaded_sessions(&self) -> usize {
         self.supervisors.services.iter().map(Supervisor::loaded_sessions).sum()
     }
 
-    /// Waits until the supervisor has passivated all but `loaded` sessions.
+    /// Waits until exactly `loaded` sessions are in memory.
     pub async fn wait_until_loaded(&self, loaded: usize) {
         within("rest", async {
             while self.loaded_sessions() != loaded {

@@ -89,7 +89,7 @@ impl Home {
         command
     }
 
-    /// Returns the token that `up` creates for its operator in a process that runs agents.
+    /// Returns the operator's token in the default data directory of this home.
     ///
     /// # Panics
     ///
@@ -224,7 +224,7 @@ impl Up {
         Self::start_with(home, Self::ARGUMENTS).await
     }
 
-    /// Starts the process with those arguments, as [`Self::start`].
+    /// Starts the process with these arguments, and otherwise does the same as [`Self::start`].
     ///
     /// # Panics
     ///

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::within;
 
-/// A receiver on a free port. A caller waits for a response until a test asks for its request.
+/// A receiver on a free port. A caller receives its response only when the test calls [`Receiver::next`].
 #[derive(Debug)]
 pub struct Receiver {
     listener: TcpListener,

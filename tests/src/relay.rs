@@ -31,7 +31,7 @@ pub struct Relay {
     silent: Vec<Connections>,
 }
 
-/// Addresses of the relay and of the server.
+/// The listener of the relay, and what happens to its connections.
 struct Way {
     listener: TcpListener,
     server: SocketAddr,
@@ -63,7 +63,7 @@ impl Relay {
         self.address
     }
 
-    /// Cuts all connections. New connections are accepted after it returns.
+    /// Cuts all connections. New connections are accepted after this method returns.
     pub async fn cut(&mut self) {
         drop(self.replace_carrier().await);
     }
@@ -165,7 +165,7 @@ async fn turn_away(mut near: TcpStream) {
         }
     }
     near.write_all(&GOAWAY).await.unwrap();
-    // Reads until the client has closed the connection. Otherwise, further bytes from the client would cause a reset
-    // before it has read the GOAWAY.
+    // Reads until the client has closed the connection. Otherwise, further bytes from the client could reset the
+    // connection before the client has read the GOAWAY.
     while near.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
 }

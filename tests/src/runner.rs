@@ -1,7 +1,7 @@
 //! A runner that a test controls: a real client of the runner protocol without programs.
 //!
-//! It sends nothing by itself. Messages of the supervisor are buffered until the test reads them, in any order of their
-//! kinds. When [`Runner::report`] returns, the report is durable or void.
+//! The runner sends nothing by itself. It buffers the messages of the supervisor, so that a test can read a message of
+//! one kind before earlier messages of other kinds. When [`Runner::report`] returns, the report is durable or void.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -117,7 +117,8 @@ impl Runner {
         }
     }
 
-    /// Breaks the stream and attaches again with these attempts and their reports.
+    /// Breaks the stream and attaches again with these attempts. The hello contains the number of the last report of
+    /// each attempt.
     pub async fn come_back(self, pair: &Pair, held: &[Attempt]) -> Self {
         self.come_back_by(pair.runners(RUNNER), held).await
     }
@@ -175,7 +176,8 @@ impl Runner {
         self.outgoing.send(AttachRequest { message: None }).await.unwrap();
     }
 
-    /// Sends a report with this number and waits for its acknowledgement. Returns false if the stream ends before it.
+    /// Sends a report with this number and waits for its acknowledgement. Returns false if the stream ends before the
+    /// acknowledgement.
     pub async fn try_report(&mut self, attempt: &Attempt, number: u64, kind: Kind) -> bool {
         let report = ToSupervisor::Report(RunnerReport {
             thread_id: attempt.thread.clone(),

@@ -70,7 +70,7 @@ impl Ground {
     ///
     /// # Panics
     ///
-    /// If the process ends before it serves. A failing test displays its log.
+    /// If the process ends before it serves. A failing test displays the log of the process.
     pub async fn start(&self, arguments: &[&str]) -> Service {
         self.start_at("127.0.0.1:0", arguments).await
     }

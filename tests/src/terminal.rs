@@ -27,7 +27,7 @@ pub fn open(columns: u16, rows: u16) -> (File, File) {
     (master, slave)
 }
 
-/// Changes the size of a terminal. The process needs a SIGWINCH to know it.
+/// Changes the size of a terminal. The process notices the new size only after a SIGWINCH.
 pub fn resize(terminal: &File, columns: u16, rows: u16) {
     let size = Winsize {
         ws_row: rows,

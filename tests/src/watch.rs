@@ -35,12 +35,12 @@ impl Watch {
         self.position
     }
 
-    /// Reads until the service drains and returns the position in the last message. The events have consecutive
-    /// sequences, and the position is the sequence of the last event.
+    /// Reads until the service drains and returns the position in the last message. Checks that the events have
+    /// consecutive sequences and that the position is the sequence of the last event.
     ///
     /// # Panics
     ///
-    /// If the stream violates this.
+    /// If a check fails.
     pub async fn position_at_drain(mut self) -> u64 {
         let mut position = self.position();
         let mut is_told = false;

@@ -245,7 +245,7 @@ pub(super) fn section(approval: &Approval, call: Option<&Call>, now: SystemTime,
         ));
     }
     for line in call.map(Call::lines).unwrap_or_default() {
-        // A line of the call has no line break, so it cannot imitate another field. It is never truncated.
+        // A line of the call has no line break, so it cannot imitate another field. The line is never truncated.
         lines.push(format!("  {}", sanitize::block(&line).replace('\n', " ")));
     }
     if !approval.call_sha256.is_empty() {

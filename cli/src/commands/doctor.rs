@@ -36,7 +36,7 @@ Examples:
   troupe doctor --dry-turn claude
   troupe doctor --supervisor http://10.0.0.7:50052 --output json";
 
-/// Maximum time for a service to answer.
+/// Time limit of the check of git. A check that calls a service has twice this time.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Free space in the data directory, in bytes, below which a warning is reported.
 const LITTLE_SPACE: u64 = 512 * 1024 * 1024;

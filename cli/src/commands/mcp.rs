@@ -59,8 +59,8 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// Serves until the client closes its end, or until SIGINT or SIGTERM. A signal has the same effect as the end of the
-/// input.
+/// Serves until the client closes the input, or until SIGINT or SIGTERM. Both signals have the same effect as the end
+/// of the input.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     // Clients display standard error, so only warnings are logged.
     pair::init_logging("warn")?;
@@ -142,7 +142,7 @@ fn no_session() -> Error {
 }
 
 /// Returns a caller for the thread in the arguments, or for the root of the session in the arguments. The thread's
-/// own token is no longer available, so the caller's token is used on behalf of the thread.
+/// own token is no longer available, so the calls use the operator's token `token` on behalf of the thread.
 async fn caller_of(supervisor: &mut Supervisor, address: &Address, token: &Token, args: &Args) -> Result<Caller> {
     let session = match &args.session {
         Some(text) => Some(ids::session(supervisor, text).await?),
@@ -176,8 +176,8 @@ async fn caller_of(supervisor: &mut Supervisor, address: &Address, token: &Token
     })
 }
 
-/// Returns the token for the calls of the tools. A token from the data directory may belong to another service, so
-/// returns `None` if the supervisor rejects it.
+/// Returns the token for the calls of the tools. A token from the data directory may belong to another service. If the
+/// supervisor rejects such a token, returns `None`.
 async fn accepted_token(address: &Address, token: &Token, session_id: &str) -> Result<Option<String>> {
     let text = token.expose().map(str::to_owned);
     let Some(found) = text.as_ref().filter(|_| token.is_found()) else {

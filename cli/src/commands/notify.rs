@@ -138,7 +138,7 @@ impl Output<'_> {
             desktop::ring(&title, &notification.text);
         }
         match &mut self.alert {
-            // The terminal has been notified already.
+            // `desktop::ring` has notified the terminal already.
             Some(Alert::Terminal) if self.rings => {}
             Some(alert) => {
                 let urgency = if needs_action(notification) {

@@ -199,8 +199,8 @@ pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     listed.unread.map_or(Ok(()), Err)
 }
 
-/// Lists again after each change. On a terminal, the list is redrawn in place; otherwise each list follows the last
-/// one.
+/// Lists again after each change. On a terminal, the list is redrawn in place. Otherwise each new list is written below
+/// the previous list.
 async fn watch(mut supervisor: Supervisor, selection: &Selection, form: &Form, context: &Context) -> Result<()> {
     let request = WatchSessionsRequest {
         labels: selection.labels.clone(),

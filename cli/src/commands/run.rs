@@ -37,7 +37,7 @@ use crate::{
     ui::Ui,
 };
 
-/// The health name of a runner that has been attached.
+/// The name under which the admin port reports that the runner has been attached at least once.
 const ATTACHED: &str = "attached";
 
 const AFTER_HELP: &str = "\
@@ -115,7 +115,7 @@ fn parse_label(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-/// Runs threads until SIGINT or SIGTERM.
+/// Runs threads until SIGINT or SIGTERM, or until the runner ends.
 pub(crate) async fn run(args: Args, context: &Context) -> Result<()> {
     pair::init_logging("info")?;
     // The first process of a container does not receive signals for which it has no handler.
@@ -236,7 +236,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     // The paths are absolute, because programs run in other working directories.
     let mut config = RunnerConfig::new(runner_id, address.uri().to_string(), programs, absolute(&scratch));
     config.state = absolute(&state);
-    // The container of a launcher does not have these files.
+    // Programs of a launcher run in another container, which does not have these files.
     if args.launcher.is_none() {
         config.hidden = secrets(context, &data_dir);
     }
@@ -252,7 +252,7 @@ fn config(args: Args, context: &Context) -> Result<RunnerConfig> {
     Ok(config)
 }
 
-/// Returns the paths to hide from agents. Warns about files that cannot be hidden while they are replaced.
+/// Returns the paths to hide from agents. Warns about each file that agents could read while it is replaced.
 fn secrets(context: &Context, data_dir: &Path) -> Vec<PathBuf> {
     let secrets: Vec<PathBuf> = [&context.global.token_file, &context.global.tls.client_key]
         .into_iter()

@@ -263,7 +263,7 @@ impl Wanted {
         }
     }
 
-    /// Adds the most similar role to an error about an unknown one. A failure to list the roles is ignored.
+    /// Adds the most similar role to an error about an unknown role. A failure to list the roles is ignored.
     async fn explain(&self, error: Error, context: &Context) -> Error {
         if error.reason() != Some(Reason::TemplateNotFound.as_str()) {
             return error;
@@ -422,7 +422,7 @@ async fn wait_for(
 ) -> Result<()> {
     let thread = spawned.thread.as_ref().ok_or_else(Error::empty_answer)?;
     let id = thread.thread_id.clone();
-    // Installed before the id is printed, so that Ctrl-C is reported from then on.
+    // Installed before the id is printed, so that every later Ctrl-C is reported.
     let mut interrupts = signal(SignalKind::interrupt())?;
     context.ui.note(format!(
         "thread  {} {}",

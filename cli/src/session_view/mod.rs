@@ -350,8 +350,8 @@ fn change(thread: &mut Thread, event: &Event, kind: &Kind) {
     );
     match kind {
         Kind::ThreadAdmitted(_) => {
-            // An admitted thread that was settled begins its next turn: mail woke it, or input had waited for the end
-            // of its turn.
+            // An admitted thread that was settled begins its next turn: mail woke the thread, or input had waited for
+            // the end of the earlier turn.
             thread.turn += u32::from(is_settled);
             become_status(thread, event, StatusKind::PendingInit, "", "");
         }
@@ -436,7 +436,7 @@ fn begin_attempt(thread: &mut Thread, generation: u32) {
     }
 }
 
-/// Sets the usage of the current attempt. Telemetry may have reported a part of it before.
+/// Sets the usage of the current attempt. Telemetry may have reported a part of this usage before.
 fn set_attempt_usage(thread: &mut Thread, usage: Usage) {
     let earlier = thread.earlier_usage.unwrap_or_default();
     thread.usage = Some(Usage {

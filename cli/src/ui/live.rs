@@ -21,7 +21,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Replaces the previous frame. Its lines must not be wider than the terminal.
+    /// Replaces the previous frame. The lines of `frame` must not be wider than the terminal.
     pub(crate) fn draw(&mut self, frame: &str) -> Result<()> {
         // Redrawing a frame taller than the terminal would leave its first lines in the scrollback.
         let lines: Vec<&str> = frame.lines().collect();

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::width;
 
-/// Names the pager of this program. It takes precedence over `PAGER`.
+/// The environment variable with the pager of this program. It takes precedence over `PAGER`.
 const OWN: &str = "TROUPE_PAGER";
 /// The pager without a setting.
 const DEFAULT: &str = "less";
@@ -20,12 +20,12 @@ const DEFAULT: &str = "less";
 /// user has set applies instead.
 const LESS: &str = "FRX";
 
-/// Exit codes of a shell that cannot start the program.
+/// Exit codes of a shell that cannot find the program, or cannot execute it.
 const NOT_FOUND: i32 = 127;
 const NOT_EXECUTABLE: i32 = 126;
 
-/// Shows a text in the pager, if standard input and output are terminals and the text has more lines than the terminal.
-/// Returns whether it was shown.
+/// Shows a text in the pager, if standard input and output are terminals and the text does not fit the terminal.
+/// Returns whether the text was shown.
 pub(super) fn show(text: &str) -> bool {
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !is_terminal || text.lines().count() < width::rows() {
@@ -44,7 +44,7 @@ pub(super) fn show(text: &str) -> bool {
 }
 
 fn run(pager: &str, text: &str) -> io::Result<()> {
-    // The pager handles Ctrl-C. Without this process, it would compete with the shell for the terminal.
+    // Only the pager handles Ctrl-C. If this process ended first, pager and shell would compete for the terminal.
     let _ignored = signal(SignalKind::interrupt())?;
     let mut command = Command::new("sh");
     command.args(["-c", pager]).stdin(Stdio::piped());

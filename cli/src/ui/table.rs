@@ -46,7 +46,7 @@ pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
     /// Headings of the columns that only `--output wide` shows.
     wide: &'static [&'static str],
-    /// Headings of the columns that a narrow terminal drops, the first one first.
+    /// Headings of the columns that a narrow terminal drops, in the order in which they are dropped.
     optional: &'static [&'static str],
 }
 
@@ -67,7 +67,7 @@ impl<const N: usize> Table<N> {
         Self { wide, ..self }
     }
 
-    /// Sets the columns that a narrow terminal drops, the first one first.
+    /// Sets the columns that a narrow terminal drops, in the order in which they are dropped.
     #[must_use]
     pub(crate) fn optional(self, optional: &'static [&'static str]) -> Self {
         Self { optional, ..self }
@@ -101,14 +101,15 @@ impl<const N: usize> Table<N> {
                 .collect::<Result<_>>()?
         };
         let may_drop = options.columns.is_empty() && options.format != Format::Wide;
-        // Only on a terminal: programs that read the table expect the same columns each time.
+        // Empty columns are left out on a terminal only, because programs that read the table expect the same columns
+        // each time.
         if may_drop && columns != usize::MAX {
             shown.retain(|column| self.rows.iter().any(|row| !row[*column].text.is_empty()));
         }
         if may_drop {
             let all = shown.clone();
             shown.retain(|column| !self.optional.contains(&self.headings[*column]));
-            // The most important column first. A later one may fit where an earlier one did not.
+            // The most important column first. A less important column may fit even if a more important column did not.
             for name in self.optional.iter().rev() {
                 let is_wanted = |column: &&usize| shown.contains(column) || self.headings[**column] == *name;
                 let wider: Vec<usize> = all.iter().filter(is_wanted).copied().collect();
@@ -150,8 +151,8 @@ impl<const N: usize> Table<N> {
         self.cells(column).map(width::of).max().unwrap_or(0)
     }
 
-    /// Returns the width of the table. The last column counts with its heading and some text only, since it is
-    /// truncated.
+    /// Returns the minimum width of the table. The last column counts with at most [`LAST_COLUMN`] columns, because it
+    /// can be truncated.
     fn width(&self, shown: &[usize]) -> usize {
         let last = shown.len().saturating_sub(1);
         let widths = shown.iter().enumerate().map(|(index, column)| {

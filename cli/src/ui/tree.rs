@@ -130,7 +130,8 @@ pub(crate) fn doing(thread: &Thread) -> String {
     }
 }
 
-/// Returns the current activity of a thread with a turn, or the last message of another thread. Empty without one.
+/// Returns the current activity of a thread whose turn runs or is about to start. For any other thread, returns the
+/// message of its status. Empty without an activity or a message.
 pub(crate) fn activity(thread: &Thread) -> String {
     let message = thread.status.as_ref().map(|status| status.message.clone());
     let tool = thread.last_tool.as_ref();

@@ -262,7 +262,7 @@ fn watched_list_is_written_again_after_each_change() {
     up.text(&["send", "second", "hold"]);
     of_all.until("\"holding\"");
     up.text(&["close", "scout", "--wait"]);
-    // The list of one session contains no other session, and does not change with other sessions.
+    // The list of one session contains no other session, and is not written again when other sessions change.
     let mut listed: Value = serde_json::from_str(&of_one.until("")).unwrap();
     while listed.to_string().contains("scout") {
         listed = serde_json::from_str(&of_one.until("")).unwrap();

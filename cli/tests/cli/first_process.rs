@@ -46,7 +46,8 @@ fn runner(up: &Up, mark: &str) -> Child {
     );
     Command::new(unshare)
         .args(flags)
-        // bubblewrap would run each program in its own namespace and leave no process behind, so it is hidden.
+        // bubblewrap would run each program in its own namespace and leave no process behind. `PATH` therefore
+        // does not contain bubblewrap.
         .args(["env", "-i", "PATH=/nowhere"])
         .arg(format!("HOME={}", home.display()))
         .arg(env!("CARGO_BIN_EXE_troupe"))

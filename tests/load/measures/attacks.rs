@@ -115,7 +115,8 @@ async fn connections_of_strangers(plan: Plan) -> Vec<Figure> {
     under_attack
 }
 
-/// Measures calls for a project next to a project with expensive templates, and the same calls without it.
+/// Measures calls for a project in three cases: alone, while files are written that the registry does not read, and
+/// while another project with expensive templates changes and is read.
 async fn alias_bombs(plan: Plan) -> [Figure; 3] {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let root = fs::canonicalize(directory.path()).unwrap();

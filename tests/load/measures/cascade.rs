@@ -15,7 +15,7 @@ use crate::{
 /// The duration of a cascade and of its floor.
 struct Cascade {
     took: Duration,
-    /// Commits with the same number and sizes as the cascade's appends.
+    /// The duration of commits with the same number and sizes as the cascade's appends.
     committed: Duration,
 }
 

@@ -16,8 +16,8 @@ use crate::{
     session::{Session, WRITERS},
 };
 
-/// Maximum number of messages of one watcher. With few watchers, the count of live messages is the count of events
-/// written during the run.
+/// Maximum number of messages of one watcher. For live messages, it is also the maximum number of events that a run
+/// writes.
 const MESSAGES: usize = 20_000;
 
 /// The streams of watchers of the same session.
@@ -54,7 +54,7 @@ pub(crate) async fn run(plan: Plan) -> Chapter {
         };
         let live = figure("live", rate(|run| run.live), rate(|run| run.raw));
         let from_log = figure("from the log", rate(|run| run.from_log), rate(|run| run.raw_opened));
-        // One watcher receives no more than is written during the run, so its rate shows the write rate.
+        // One watcher receives no more events than the run writes, so the rate of this watcher shows the write rate.
         figures.extend([if *watchers == 1 { live } else { live.at_least(0.5) }, from_log]);
     }
     Chapter {

@@ -22,7 +22,7 @@ const CONCURRENCY: u32 = 64;
 /// The rates of one group, in items per second.
 struct Run {
     items: f64,
-    /// The rate if each item were only the commits of its events.
+    /// The rate if each item cost no more than the commits of its events.
     committed: f64,
 }
 

@@ -9,8 +9,8 @@ use crate::{
 /// The rates of the open loops, in percent of the service's highest rate.
 pub(super) const LOADS: [u32; 3] = [25, 50, 75];
 
-/// Measures the responses per second in closed loops. Returns a figure for each number of callers, of which the last
-/// has the bar, and the highest rate.
+/// Measures the responses per second in closed loops. Returns a figure for each number of callers, and the highest
+/// rate. Only the last figure has the bar.
 pub(super) async fn rates(
     plan: Plan,
     (name, floor): (&'static str, &impl Target),

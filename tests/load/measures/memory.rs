@@ -66,8 +66,8 @@ async fn open_sessions(plan: Plan, registry: SocketAddr) -> Option<Figure> {
 
 async fn sessions_at_rest(plan: Plan, registry: SocketAddr) -> Option<Figure> {
     let mut supervisor = Served::supervisor(registry, Upkeep::AtOnce).await;
-    // As many sessions as are measured. The memory that they leave in the allocator and in caches then does not count
-    // for the measured sessions.
+    // First as many sessions as are measured later. The memory that these sessions leave in the allocator and in
+    // caches then does not count for the measured sessions.
     pass_through(&mut supervisor, plan.sessions).await;
     let before = supervisor.resident();
     pass_through(&mut supervisor, plan.sessions).await;

@@ -15,7 +15,8 @@ use crate::{
     turns::{self, Worker},
 };
 
-/// Shorter logs have no target for their rate: most of their time is the takeover of the session, which is a commit.
+/// Minimum length of a log whose rate has a target, in events. Loading a shorter log takes most of its time for the
+/// takeover of the session, which is a commit.
 const LONG: u64 = 10_000;
 /// Number of times that a session is loaded from its snapshot in each round.
 const OPENED: usize = 10;

@@ -37,7 +37,7 @@ fn git(directory: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Project settings for each of the four programs that would run a command.
+/// Project settings that would make each of the four programs run a command.
 struct Plant {
     command: String,
     markers: [PathBuf; 2],
@@ -248,7 +248,7 @@ async fn agents_commit_but_cannot_change_roles_hooks_or_read_secrets() {
         }
         let last = git(&project, &["log", "-1", "--format=%an %s"]);
         assert_eq!(last.trim(), format!("Someone by-{program}"), "{seen}");
-        // The placeholders are removed.
+        // The placeholders, which are empty directories at protected paths, are removed.
         for name in [".claude", ".gemini", "docs"] {
             assert!(!project.join(name).exists(), "{program} leaves {name}");
         }

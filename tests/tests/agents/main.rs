@@ -87,7 +87,7 @@ fn writing_tools(program: &str) -> &'static [&'static str] {
 }
 
 /// Returns the results of tool calls in a program's last request with results. OpenCode also sends requests for titles,
-/// which have none.
+/// which have no results.
 fn results(lab: &Lab, program: &str) -> Vec<String> {
     let asked = lab.stand_in.asked_by(program).into_iter();
     let mut results = asked.map(|asked| asked.results);
@@ -298,7 +298,7 @@ async fn users_own_agent_leads_other_agents() {
         );
         let results = results(&lab, own);
         assert!(results.last().unwrap().contains("completed"), "{own}: {results:?}");
-        // The subprocesses of the program end with it.
+        // The subprocesses of the program end together with the program.
         until("the end of its session", async || {
             sessions(&lab).await.is_empty().then_some(())
         })
@@ -611,8 +611,8 @@ async fn killed_runner_leaves_no_process_and_next_runner_continues() {
         );
         assert_eq!(done.generation, 2);
         assert!(!has(&done, ConditionKind::Unreachable));
-        // The conversation is continued and contains the earlier calls. A new conversation would have two results.
-        // Whether the interrupted call is included depends on the program.
+        // The conversation is continued, so a request contains the results of the earlier calls too. A new
+        // conversation would have only two results. The program decides whether the interrupted call has a result.
         let asked = lab.stand_in.asked_by(program).into_iter();
         let last = asked.max_by_key(|asked| asked.results.len()).expect("requests");
         assert!(last.results.len() >= 3 && last.results[0].contains("once"), "{last:?}");

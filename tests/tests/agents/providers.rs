@@ -84,7 +84,7 @@ async fn requests_without_progress_end_the_turn() {
         lab.stand_in.asked_by(OPENCODE).len() < 60,
         "{OPENCODE} sends more requests"
     );
-    // Its conversation continues with another program.
+    // The conversation of the thread continues with another program.
     send(&tree, &thread, &json!([{"text": "fine again"}])).await;
     assert_eq!(message(&settled(&tree, &thread).await), "fine again");
 }

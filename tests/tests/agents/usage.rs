@@ -137,8 +137,8 @@ async fn every_model_call_counts_over_turns_close_and_resume() {
     }
     let lab = lab().await;
     let tree = tree_of_all(&lab).await;
-    // The stand-in reports 1000 tokens for the first step and 100 more for each further step. 20 of them are output
-    // tokens.
+    // The stand-in reports 1000 input tokens for the first step and 100 more for each further step. It reports 20
+    // output tokens for every step.
     let steps = json!([{"shell": "echo one"}, {"shell": "echo two"}, {"text": "made"}]);
     for program in ALL {
         let thread = spawn(&tree, program, &steps).await;

@@ -1,9 +1,9 @@
 //! Certificate rotation under load: no call fails, and later connections use the new certificates.
 //!
 //! Both services accept only TLS and authenticate each other and their clients by certificates. A rotation has three
-//! steps: the new authority is trusted together with the old one, then it issues every certificate, then the old one is
-//! no longer trusted. A successful call by a client that trusts only the new authority therefore proves that the server
-//! presented a certificate of that authority.
+//! steps: the new authority is trusted together with the old one, then the new authority issues every certificate, then
+//! the old authority is no longer trusted. A successful call by a client that trusts only the new authority therefore
+//! proves that the server presented a certificate of that authority.
 
 use std::{
     fs, mem,
@@ -54,7 +54,7 @@ const FILES: [&str; 7] = [
 enum Way {
     /// All at once, by changing a link to their directory, like Kubernetes.
     Links,
-    /// One after the other, each by renaming a new file to its name.
+    /// One after the other, each by renaming a new file to the name of the old file.
     Rename,
     /// One after the other, each by overwriting its content.
     Write,
@@ -381,7 +381,7 @@ async fn connect(url: &str, files: &ClientFiles) -> Result<Channel, Error> {
 }
 
 /// Returns whether a call over a new connection succeeds. The call is necessary because, with TLS 1.3, a client can
-/// connect before the server has verified its certificate.
+/// connect before the server has verified the client's certificate.
 async fn is_served(url: &str, files: &ClientFiles) -> bool {
     match connect(url, files).await {
         Ok(channel) => {

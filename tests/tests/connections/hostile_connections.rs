@@ -49,7 +49,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-// Their flags.
+// Flags of frames.
 const NONE: u8 = 0;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -65,9 +65,9 @@ const CANCEL: u32 = 8;
 const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The stream of frames about the connection itself.
+/// The stream number of frames that concern the whole connection.
 const CONNECTION: u32 = 0;
-/// The first stream of a client.
+/// The number of the first stream of a client.
 const FIRST: u32 = 1;
 
 /// Default maximum size of a payload that a server accepts, in bytes.
@@ -660,7 +660,7 @@ async fn open_calls(at: SocketAddr, path: &str, token: &str, message: Option<&[u
 async fn hostile_threads_do_not_lock_out_operators() {
     let pair = Pair::start().await;
     let at = pair.supervisor_at();
-    // Each tree has a thread without a runner, so a wait for it does not end.
+    // Each tree has a thread without a runner, so a wait for that thread does not end.
     let mut trees = Vec::new();
     for _ in 0..2 {
         let tree = pair.tree().await;
@@ -673,7 +673,7 @@ async fn hostile_threads_do_not_lock_out_operators() {
         ("GetThread", false, limits.max_calls_per_thread),
         ("WaitAgents", true, limits.max_waits_per_thread),
     ] {
-        // All calls of a connection are rejected, except for the number that a thread may have open.
+        // The minimum number of rejected calls of a connection: all calls above the number that a thread may have open.
         let answers = STREAMS - u32::try_from(bound).unwrap();
         let mut attack = Vec::new();
         for (tree, child) in &trees {

@@ -124,7 +124,7 @@ async fn jwt_with_built_in_operator_name_is_rejected() {
 #[derive(Clone, Default)]
 struct Published {
     keys: Arc<Mutex<String>>,
-    /// Requests with another token are rejected. Empty: every request is accepted.
+    /// The only accepted token. If it is empty, every request is accepted.
     token: Arc<Mutex<String>>,
 }
 

@@ -2,7 +2,7 @@
 //! and the time in a log never decreases.
 //!
 //! The service and its runner are processes. `tests/faults/clock.c` offsets the service's time of day by the value that
-//! a test sets. Time budgets stand for everything that ends by a timer.
+//! a test sets. The tests use time budgets as an example of everything that a timer ends.
 
 use std::{process::Stdio, time::SystemTime};
 
@@ -31,8 +31,8 @@ async fn machine() -> Machine {
     Machine::with("clock", &[("CLOCK_OFFSET", OFFSET)]).await
 }
 
-/// A runner with the correct clock, which is stopped when it is dropped. Its agents keep running until they are stopped
-/// if their task is `hold`.
+/// A runner with the correct clock. Dropping this value stops the runner. An agent of the runner keeps running until it
+/// is stopped if its task is `hold`.
 struct Runner {
     _process: Child,
     _home: Home,

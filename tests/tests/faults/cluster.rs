@@ -143,7 +143,7 @@ impl Members {
         }
     }
 
-    /// Moves the address of the database to another server. Ends the earlier one.
+    /// Moves the address of the database to another server. Ends the earlier server.
     pub fn move_database(&mut self, server: Server) {
         match &mut self.log {
             Log::Own { primary, address, .. } => {
@@ -322,7 +322,8 @@ async fn sessions_of_killed_member_are_taken_over() {
     assert!(threads(&tree).await.is_superset(&acknowledged));
 }
 
-/// Reads a message of a watch, whose events have consecutive sequences. Returns false if the stream was lost.
+/// Reads a message of a watch, and checks that the sequences of its events are consecutive. Returns false if the stream
+/// was lost.
 async fn follow(watch: &mut Watch, position: &mut u64) -> bool {
     match watch.next().await {
         Ok(Some(message)) => {
@@ -337,8 +338,8 @@ async fn follow(watch: &mut Watch, position: &mut u64) -> bool {
     }
 }
 
-/// Watches a session, and resumes the watch when its stream ends, until it has seen the event `end`. The events have
-/// consecutive sequences.
+/// Watches a session until the event with the sequence `end` is received, and resumes the watch each time its stream
+/// ends. Checks that the sequences of the events are consecutive.
 async fn watch_until(tree: Tree, end: Arc<AtomicU64>) {
     let mut position = tree.head().await;
     loop {
@@ -366,7 +367,7 @@ async fn rolling_restart_fails_no_call() {
         let (mut writers, mut watchers) = (JoinSet::new(), JoinSet::new());
         let mut ends = Vec::new();
         for (number, tree) in trees.iter().enumerate() {
-            // The member that restarts has clients too, but a client of a stopped process needs another address.
+            // No client calls the member that restarts, because a client of a stopped process needs another address.
             let through = (restarted + 1 + number % (MEMBERS - 1)) % MEMBERS;
             let (tree, stop) = (tree.by(members.client(through)), stop.clone());
             let end = Arc::new(AtomicU64::new(u64::MAX));
@@ -393,7 +394,7 @@ async fn rolling_restart_fails_no_call() {
         }
         for (tree, end) in ends {
             end.store(tree.head().await, Ordering::Release);
-            // The watcher may already have seen the end, and waits for another event.
+            // A watcher that has already received the last event checks `end` only after another event.
             spawn(&tree, format!("{restarted}-last")).await.unwrap();
         }
         while let Some(watched) = within("the end of the watches", watchers.join_next()).await {
@@ -402,7 +403,7 @@ async fn rolling_restart_fails_no_call() {
     }
 }
 
-/// Returns whether a member has rejected a call, or its connection has ended with it.
+/// Returns whether a stream failed because its member ended it or the connection to the member broke.
 fn is_lost(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
@@ -517,7 +518,7 @@ async fn sessions_move_and_members_drain() {
     assert_eq!(reason_of(&refused), Some(Reason::NotFound));
     assert!(refused.message().contains("member-0, member-1, member-2"), "{refused}");
 
-    // The call reaches the member through another one.
+    // The call reaches the member through another member.
     let owner = members.owner(&tree.session);
     let drain = DrainMemberRequest { name: owner.clone() };
     let index = (0..3).find(|index| format!("member-{index}") != owner).unwrap();
@@ -541,7 +542,7 @@ async fn sessions_move_and_members_drain() {
     let drained: usize = owner.trim_start_matches("member-").parse().unwrap();
     let by = tree.by(members.client(drained));
     spawn(&by, String::from("after")).await.unwrap();
-    // A new session is created elsewhere.
+    // A new session is created at another member.
     let other = Tree::open(members.client(drained), CreateSessionRequest::default()).await;
     assert_ne!(members.owner(&other.session), owner);
     assert!(!waiting.is_finished());
@@ -571,7 +572,8 @@ async fn draining_member_hands_over_what_it_loads() {
         })
         .await;
     };
-    // The statement ends with an error when it is terminated, or by itself if the test fails earlier.
+    // The statement ends with an error when the test terminates it. If the test fails earlier, the statement ends by
+    // itself.
     let locker = Arc::clone(&members);
     let locked = tokio::task::spawn_blocking(move || locker.query(LOCK));
     until(LOCKED).await;
@@ -639,8 +641,8 @@ async fn watch_of_sessions_waits_until_a_killed_member_is_removed() {
     assert!(first.unwrap().unwrap().synced);
 }
 
-/// A member that sends heartbeats but does not answer the others is not removed. The watch ends with an error that says
-/// so.
+/// A member that sends heartbeats but does not answer the other members is not removed. A watch of all sessions ends
+/// with the error SESSION_MOVING instead of omitting the sessions of that member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_of_sessions_ends_if_a_member_does_not_answer() {
     let members = Members::start(1).await;
@@ -686,7 +688,7 @@ impl MovingRunner {
     /// Receives the start of a thread and begins its turn.
     async fn run(&mut self, thread: &str) {
         let runner = self.runner.as_mut().unwrap();
-        // Supervisors without threads of the runner receive it too.
+        // Supervisors without threads of the runner receive the heartbeat too.
         runner.beat().await;
         let attempt = runner.run(thread).await;
         self.attempts.push(attempt);

@@ -106,7 +106,8 @@ fn is_transient(code: Code) -> bool {
     )
 }
 
-/// Checks that a session's log has each note from 1 to `acknowledged` once and in order, and at most one more.
+/// Checks that a session's log has each note from 1 to `acknowledged` once and in order, and at most one note after
+/// these. Returns the number of events.
 async fn check(tree: &Tree, acknowledged: u64) -> u64 {
     let events = tree.log().await;
     assert_whole(&events);
@@ -307,7 +308,7 @@ async fn settled(members: &mut Members, index: usize) {
     }
 }
 
-/// No member is removed during an outage of the database. Calls succeed again after it.
+/// No member is removed during an outage of the database. Calls succeed again after the outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_of_database_removes_no_member() {
     let outage = Duration::from_secs(number_from("TROUPE_CLUSTER_OUTAGE", 6));

@@ -238,7 +238,7 @@ impl Writer {
         self.journal.entry(thread.to_owned()).or_default().push(change);
     }
 
-    /// Makes a call once or twice and returns its response. A repeated call gets the same response.
+    /// Makes a call once or twice and returns its response. Checks that a repeated call gets the same response.
     async fn ask<Q, A, T, F>(&mut self, request: Q, call: impl Fn(Supervisor, Q) -> F, told: impl Fn(A) -> T) -> T
     where
         Q: Clone + Debug,
@@ -273,8 +273,8 @@ impl Writer {
     }
 }
 
-/// Returns whether it is unknown if a call had its effect. A connection error has a source; a rejection by the service
-/// has none.
+/// Returns whether it is unknown if a call had its effect. The status of a connection error has a source, the status of
+/// a rejection by the service has no source.
 fn leaves_open(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown) || status.source().is_some()
 }
@@ -470,7 +470,7 @@ async fn acknowledged_writes_survive_repeated_sigkill_in_order() {
     }
     assert!(run.cut_off.load(Ordering::Relaxed) > 0, "no kill interrupted a call");
 
-    // Threads that finished long ago still exist.
+    // The logs of sessions that ended long ago are unchanged.
     for (tree, log) in finished {
         assert_same(&tree.by(service.client()).log().await, &log);
     }

@@ -46,8 +46,8 @@ fn spawn(tree: &Tree) -> SpawnAgentRequest {
     }
 }
 
-/// Starts the service on a slow disk. The start takes long, like the start with a large log, which is checked
-/// completely.
+/// Starts the service on a slow disk, and returns while the service still opens its log. Such a start takes as long as
+/// a start that has to check a large log.
 async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
     let (mut command, _) = service(home, "supervisor");
     let mut process = machine
@@ -74,7 +74,8 @@ async fn slow_start(machine: &Machine, home: &Home) -> (Child, Admin) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn service_opening_its_log_is_live_not_ready_and_stoppable() {
     let machine = machine().await;
-    // This start creates the tokens. Without its log and keys, the next start waits for the disk to create a new log.
+    // This start creates the tokens. Then the log and the keys are removed, so that the next start has to create a new
+    // log and waits for the disk.
     assert!(machine.start(&[]).await.terminate().await.success());
     for file in fs::read_dir(machine.path(DATA)).unwrap() {
         let file = file.unwrap();
@@ -294,7 +295,7 @@ async fn read_only_disk_ends_service_without_loss() {
     machine.put(FAULT, "");
     let life = machine.start(&[]).await;
     let tree = tree.by(life.client());
-    // The spawn received no response, so it is retried. It has one effect.
+    // The spawn received no response, so it is retried. Both calls together have one effect.
     let spawned = Spawned::of(tree.try_spawn(spawn(&tree)).await.unwrap());
     let later = tree.log().await;
     assert_whole(&later);

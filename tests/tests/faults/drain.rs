@@ -53,7 +53,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The connection preface of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Size of the header of a server's SETTINGS frame, in bytes. A server sends it to every client.
+/// Size of the header of a SETTINGS frame, in bytes. A server begins every connection with a SETTINGS frame.
 const GREETING: usize = 9;
 /// The beginning of a TLS handshake: the header of a record of 512 bytes, and its first byte.
 const HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
@@ -221,7 +221,7 @@ async fn drain_under_load_loses_nothing_and_ends_every_watch() {
     let log = tree.log().await;
     assert_whole(&log);
     // One watch for each position, because watchers with the same position resume alike. A watcher that did not read is
-    // still at its beginning.
+    // still at the beginning of its watch.
     let positions: BTreeSet<u64> = positions.into_iter().chain([begin]).collect();
     for position in positions {
         let rest = tree.watch_after(position).await.up_to(log.len() as u64).await;
@@ -269,7 +269,8 @@ async fn incomplete_tls_handshakes_do_not_block_drain() {
     let arguments = [&over_tls[..], &to_registry, &["--data-dir", "data"]].concat();
     let supervisor = Service::start(&home, "supervisor", &arguments).await;
 
-    // Connections are accepted in order: a response on a later connection shows that these were accepted.
+    // Connections are accepted in order. A response on a connection that is opened later shows that the half-open
+    // connections were accepted.
     let mut half_open = Vec::new();
     for at in [registry.address, supervisor.address] {
         let mut connection = TcpStream::connect(at).await.unwrap();

@@ -179,7 +179,7 @@ async fn transcript(tree: &Tree, thread: &str) -> Vec<TranscriptEntry> {
     }
 }
 
-/// Returns the processes of a home directory except the runner.
+/// Returns the processes whose environment contains the home directory, except the runner.
 fn agents(home: &Path, runner: Option<u32>) -> Vec<u32> {
     let is_of_home = |process: &u32| {
         let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Computes the state of a disk after a power failure from the journal that `disk.c` wrote.
 //!
-//! The disk keeps flushed data: the bytes of a file, and the names in its directory. Any part of unflushed data may be
-//! present, by sectors and in any order. An unflushed name refers to the old or the new file.
+//! The disk keeps flushed data: the bytes of a flushed file, and the names in a flushed directory. Any part of the
+//! unflushed data may be present, by sectors and in any order. An unflushed name refers to the old or the new file.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,8 +60,8 @@ enum Deed<'j> {
     Remove,
 }
 
-/// Returns the records of a journal. An incomplete last record is ignored: its process was killed while it wrote the
-/// record, so the operation was not acknowledged to any caller.
+/// Returns the records of a journal. An incomplete last record is ignored: the service was killed while it wrote the
+/// record, so it did not acknowledge the operation to any caller.
 fn records(mut journal: &[u8]) -> impl Iterator<Item = Record<'_>> {
     iter::from_fn(move || {
         let (record, rest) = split(journal)?;

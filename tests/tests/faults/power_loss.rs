@@ -70,7 +70,7 @@ impl FaultyMachine {
         after_power_cut(&self.before, &journal, synchronous, survives)
     }
 
-    /// Simulates a power failure and a restart of the machine with the remaining data. No process uses the disk.
+    /// Simulates a power failure and a restart of the machine with the remaining data. No process may use the disk.
     fn cut_power(&mut self, synchronous: Synchronous, survives: impl FnMut() -> bool) {
         self.before = self.after_power_cut(synchronous, survives);
         let data = self.machine.path(DATA);
@@ -202,8 +202,8 @@ async fn failed_flush_ends_service_without_loss() {
     assert_fault_ends_service_without_loss("flush").await;
 }
 
-/// Commits continue until the checkpoint. The moved data may be lost at that point, so the write-ahead log must not
-/// restart.
+/// Commits succeed until a checkpoint cannot flush the database file. The data that the checkpoint copied into that
+/// file may then be lost, so the write-ahead log must not be overwritten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_checkpoint_ends_service_without_loss() {
     assert_fault_ends_service_without_loss("checkpoint").await;

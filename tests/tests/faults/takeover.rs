@@ -41,7 +41,7 @@ use troupe_proto::{
 use troupe_tests::{client, tree::Tree, within};
 use uuid::Uuid;
 
-/// The store of the next owner. It delays the claim of a session until the test permits it.
+/// The store of the next owner. It delays the claim of a session until the test permits the claim.
 struct Gated {
     store: Arc<MemoryStore>,
     /// Whether claims are forwarded.
@@ -235,7 +235,7 @@ async fn writes_until_takeover_are_in_the_session() {
     assert_eq!(takeover.end().await.thread_note, "written before the claim");
 }
 
-/// The load of a session continues even if all callers that wait for it are cancelled.
+/// Loading a session continues even if all callers that wait for the session are cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn impatient_callers_do_not_restart_a_takeover() {
     let takeover = Takeover::begin(UpkeepLimits::default()).await;

@@ -8,7 +8,7 @@ use troupe_proto::supervisor::v1::{Event, WatchThreadsRequest};
 use troupe_tests::{crowd, pair::Pair, tree::Tree, watch::Watch};
 
 const WATCHERS: usize = 10_000;
-/// Number of concurrent calls. A service rejects more than 4,096 calls without a response.
+/// Number of concurrent calls. A service rejects more than 4,096 calls that wait for a response.
 const AT_ONCE: usize = 2_000;
 const NOTES: u64 = 5;
 

@@ -111,7 +111,7 @@ pub fn attempt(thread: &Thread) -> Attempt {
     }
 }
 
-/// Returns the id of the object that an event created; `None` if requests for it return no id.
+/// Returns the id of the object that an event created; `None` if the response to the request contains no id.
 pub fn made_by(event: &pb::Event) -> Option<String> {
     match event.kind.as_ref().unwrap() {
         Kind::ThreadSpawned(_) => Some(event.thread_id.clone()),

@@ -65,7 +65,7 @@ const NARROW: &str = "---\ndescription: Has workers read.\n\
     grant_list:\n  - \"read_*\"\n  - send_input\n\
     spawn_list:\n  - worker\n---\nYou have workers read.\n";
 
-/// A graph template of the project that declares every edge. Its spawns still wait for an operator.
+/// A graph template of the project that declares every edge. Spawns by its threads still wait for an operator.
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
@@ -503,7 +503,7 @@ impl Play {
         true
     }
 
-    /// Lets the runner of a running turn send a report about it.
+    /// Lets the runner of a running turn send a report about the turn.
     async fn say(&mut self, nth: Nth, what: TurnReport) {
         let has_turn = |thread: &Thread| {
             let is_under_way = thread.status.kind().is_active() && !thread.turn.awaits_dispatch();
@@ -609,8 +609,8 @@ fn ended(attempt: &Attempt, outcome: TurnOutcome) -> Report {
 // ---- the service ----
 
 impl Play {
-    /// Restarts both services over the same files. The log must stay the same, and clients must have caused no event
-    /// after it.
+    /// Restarts both services over the same files. The log must stay the same, and no event by a client may follow the
+    /// events from before the restart.
     async fn restart(&mut self) {
         self.pair.restart().await;
         self.tree = self.tree.by(self.pair.operator());
@@ -668,7 +668,7 @@ impl Play {
         self.assert_mailboxes().await;
     }
 
-    /// Checks every mailbox. No operation that sends mail may be running.
+    /// Checks every mailbox. Mail that was read while a new event was recorded is not checked.
     async fn assert_mailboxes(&self) {
         for id in self.mirror.ids() {
             let mail = mail_of_service(&self.tree, id).await;

@@ -83,7 +83,7 @@ pub enum Call {
         target: Nth,
         only_this: bool,
     },
-    /// Closes a thread. It is rarely the root, because that ends the session.
+    /// Closes a thread. The thread is rarely the root, because closing the root ends the session.
     Close(Nth),
     Resume(Nth),
     Note {

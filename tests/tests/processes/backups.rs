@@ -88,7 +88,7 @@ fn add_ballast(home: &Home) {
     }
 }
 
-/// Starts `up` over a large log and waits until a backup has begun. It may be complete by then.
+/// Starts `up` over a large log and waits until a backup has begun. The backup may be complete by then.
 async fn backing_up(home: &Home) -> Up {
     let up = up(home, "24h", &[]).await;
     until("a backup", || !backups(&home.path().join(BACKUPS)).unwrap().is_empty()).await;

@@ -294,7 +294,7 @@ async fn runner_continues_with_another_launcher() {
     launcher.process = Launcher::spawn(launcher.directory.path()).await;
     work().await;
 
-    // The thread waits for the runner, which has attached again.
+    // The runner uses the new launcher. After SIGTERM, the launcher continues until the runner has ended.
     signal(&launcher.process, Signal::TERM);
     work().await;
     signal(&runner, Signal::TERM);

@@ -280,7 +280,8 @@ async fn certificate_expiry_is_a_metric() {
     };
     assert_eq!(ends().await, Some(4_102_444_800));
 
-    // The new certificate is detected without a connection. Invalid files keep the previous one in use.
+    // The new certificate is detected without a connection. If a file is invalid, the previous certificate stays in
+    // use.
     write_certificate(home.path(), 2200);
     assert_eq!(ends().await, Some(7_258_118_400));
     fs::write(home.path().join("tls.crt"), "nothing").unwrap();

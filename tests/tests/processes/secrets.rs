@@ -70,7 +70,7 @@ async fn start(home: &Home, collector: &Collector, name: &str, arguments: &[&str
     (process, ready, address)
 }
 
-/// Returns all text of an error that its caller receives.
+/// Returns the complete text and details of an error, as the caller receives them.
 fn said(status: &Status) -> String {
     format!("{status:?} {}", String::from_utf8_lossy(status.details()))
 }

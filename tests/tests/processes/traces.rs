@@ -39,7 +39,7 @@ async fn start(command: &mut Command, ready: &Ready) -> (Child, SocketAddr) {
     ready.start(command.stderr(Stdio::null())).await
 }
 
-/// Returns the span of the trace with this process and this ending of its name.
+/// Returns the span of the trace that comes from this process and whose name ends with `name`.
 fn of_trace(collector: &Collector, process: &str, name: &str) -> Option<Span> {
     let spans = collector.spans();
     let mut spans = spans.into_iter().filter(|(of, _)| of == process).map(|(_, span)| span);

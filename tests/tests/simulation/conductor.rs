@@ -34,7 +34,8 @@ pub async fn run(seed: u64, shared: Rc<SharedState>) -> turmoil::Result {
     Ok(())
 }
 
-/// Returns whether a thread has no pending effects. The root belongs to its client and never settles.
+/// Returns whether a thread has no pending effects. The client executes the root, so the root counts as settled unless
+/// it is closing.
 fn is_settled(thread: &Thread) -> bool {
     let is_root = thread.parent_thread_id.is_empty();
     let is_at_work = match kind(thread) {

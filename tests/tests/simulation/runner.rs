@@ -285,7 +285,7 @@ impl Runner {
         self.report(thread, Kind::TurnEnded(ended))
     }
 
-    /// Returns the next report about an attempt. It is stored until it is acknowledged.
+    /// Returns the next report about an attempt, and stores the report until the supervisor acknowledges it.
     fn report(&mut self, thread: &str, kind: Kind) -> Vec<ToSupervisor> {
         let Some(attempt) = self.held.get_mut(thread) else {
             return Vec::new();

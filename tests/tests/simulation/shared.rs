@@ -79,7 +79,7 @@ impl SharedState {
         }
     }
 
-    /// Returns the next number of the order in which everything happens in this simulation.
+    /// Returns the next stamp. Stamps are numbers that show the order of everything that happens in this simulation.
     pub fn stamp(&self) -> u64 {
         self.stamps.set(self.stamps.get() + 1);
         self.stamps.get()

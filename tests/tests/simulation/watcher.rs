@@ -46,7 +46,7 @@ async fn watch(caller: &mut Caller, position: &mut u64) {
                 *position = response.sequence;
                 caller.shared.seen.borrow_mut().push(event);
             }
-            // The stream has passed this sequence. An event before it that was not sent is lost.
+            // The stream has passed this sequence. If an earlier event was not sent, it never will be.
             Message::Bookmark(_) => *position = response.sequence,
             Message::Telemetry(_) => {}
             other @ (Message::Snapshot(_) | Message::Reset(_) | Message::Output(_)) => {

@@ -26,7 +26,7 @@ use troupe_tests::{
 const LEAD: &str =
     "[template]\nname = \"lead\"\nversion = \"1\"\ncapabilities = [\"edge_management_all\"]\n\nYou lead.\n";
 
-/// Writes the graph template [`LEAD`] to the project. Its spawns wait for an operator.
+/// Writes the graph template [`LEAD`] to the project. Spawns by its threads wait for an operator.
 fn write_lead(pair: &Pair) {
     let templates = Path::new(&pair.project()).join("docs/templates");
     fs::create_dir_all(&templates).unwrap();

@@ -96,8 +96,8 @@ async fn only_content(tree: &Tree, thread: &str) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the supervisor has read all earlier messages of the runner. It sends a request for a tool call, which
-/// does not interrupt the pieces of an artifact.
+/// Waits until the supervisor has read all earlier messages of the runner. For this purpose, the runner sends a request
+/// for a tool call, which does not interrupt the pieces of an artifact.
 async fn wait_until_read(runner: &mut Runner, attempt: &Attempt) {
     let call = ToolRequest {
         request_id: String::from("heard"),

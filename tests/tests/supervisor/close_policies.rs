@@ -1,5 +1,5 @@
-//! Close policies: a thread is stopped by the policy of its spawn unless the close overrides it. With several closes
-//! over a thread, the strictest policy applies.
+//! Close policies: a thread is stopped by the policy of its spawn unless the close overrides that policy. If several
+//! closes affect a thread, the strictest policy applies.
 
 use std::time::Duration;
 

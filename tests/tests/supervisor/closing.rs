@@ -125,7 +125,7 @@ async fn silent_runner_is_closed_at_the_deadline() {
     let log = tree.log().await;
     assert_eq!(closed(&log), [&child, &parent]);
     assert!(forced(&log, &child) && forced(&log, &parent));
-    // The child used the whole time. The parent's program must still end.
+    // Closing the child took the whole time until the deadline. The parent's program must still be stopped.
     loop {
         let shutdown = runner.shutdown().await;
         if shutdown.thread_id == parent {

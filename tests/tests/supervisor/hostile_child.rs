@@ -234,8 +234,8 @@ async fn foreign_edges_are_like_unknown_edges() {
     assert_eq!(family.heads().await, heads);
 }
 
-/// A handoff with another fault is rejected with the same text for every receiver and every handoff to answer, whether
-/// or not such a thread exists.
+/// A handoff with a fault in another field is rejected with the same error for every receiver and for every handoff
+/// that it answers, whether or not these exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_handoff_does_not_reveal_threads() {
     let family = Box::pin(Family::spawn()).await;
@@ -345,7 +345,8 @@ async fn child_token_is_returned_only_to_its_parent() {
         outside_subtree(answer, NO_ACTING);
     }
 
-    // An ancestor of the parent may spawn and resume there, but it cannot act as the child either.
+    // An ancestor of the parent may spawn and resume children of the parent. It receives no token of these children, so
+    // it cannot act as a child either.
     let by_root = family.tree.by(family.pair.with_token(&family.tree.root_token));
     let request = family.tree.request_under(&family.parent.id, "worker");
     assert_eq!(by_root.try_spawn(request).await.unwrap().thread_token, "");

@@ -34,7 +34,7 @@ type Call = Box<dyn Fn(Supervisor) -> BoxFuture<'static, Result<String, Status>>
 
 /// A request with an id.
 struct Write<'t> {
-    /// The session whose log grows by this number of events.
+    /// The session whose log grows by `events` events.
     tree: &'t Tree,
     events: usize,
     call: Call,
@@ -208,7 +208,7 @@ async fn concurrently_created_session_works_at_once() {
                     ..CreateSessionRequest::default()
                 };
                 let tree = Tree::open(client, request).await;
-                // Each writer continues with its response, as a client does.
+                // Each caller uses the session in its own response immediately, as a client does.
                 tree.note(&tree.root, "mine").await;
                 tree.session
             });

@@ -172,7 +172,7 @@ async fn longest_idle_program_is_stopped_for_capacity() {
     let let_go = tree.thread(&rested[0].thread).await;
     assert_eq!(kind(&let_go), StatusKind::Completed, "the thread stays open");
 
-    // The thread's next turn is a new attempt with the full prompt. The other idle program is stopped for it.
+    // The thread's next turn is a new attempt with the full prompt. The other idle program is stopped for this attempt.
     tree.send(&rested[0].thread, "and this").await;
     assert_eq!(runner.shutdown().await.thread_id, rested[1].thread);
     runner.stop(&rested[1]).await;

@@ -393,7 +393,7 @@ async fn kept_webhook_continues_and_readded_webhook_restarts() {
     let tree = pair.tree_with(session_with(vec![staying.clone()])).await;
     let mut runner = Runner::attach(&pair, "r").await;
     let first = tree.complete_worker(&mut runner).await.thread;
-    // The webhook has accepted nothing when the other one is added.
+    // The first webhook has accepted no delivery yet when the second webhook is added.
     assert_eq!(stays.next(503).await.json()["thread_id"], first.as_str());
     replace_webhooks(&tree, vec![leaving.clone(), staying.clone()]).await;
     assert_eq!(accept_delivery(&stays).await, first);

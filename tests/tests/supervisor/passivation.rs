@@ -99,7 +99,7 @@ async fn working_session_is_not_passivated() {
     assert_eq!(busy.status(&worker.id).await, StatusKind::Completed);
 }
 
-/// Until its deliveries are accepted, the session stays active. Later events are delivered too.
+/// The session stays active until its deliveries are accepted. Events after the passivation are delivered too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_passivated_after_its_webhook_deliveries() {
     let pair = Pair::with(|config| {

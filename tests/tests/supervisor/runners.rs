@@ -68,7 +68,7 @@ async fn turn_runs_from_start_to_last_message() {
         assert!(kinds(turn).contains(&block), "{block:?}");
     }
     assert!(task(turn).contains("the task"));
-    // Its token is the thread's own.
+    // The token in the start is the thread's own token.
     tree.by(pair.with_token(&start.thread_token)).thread(&worker).await;
     assert_eq!(tree.thread(&worker).await.runner_id, "r");
 
@@ -170,7 +170,7 @@ async fn steering_input_reaches_running_turn() {
     let log = names(&about(&tree.log().await, &worker));
     assert_eq!(log.iter().filter(|name| *name == "InputDelivered").count(), 2);
 
-    // For a thread without a running turn, it is normal input.
+    // Steering input for a thread without a running turn is normal input.
     runner.complete(&attempt, "done").await;
     tree.try_send(steer("four")).await.unwrap();
     assert!(task(&runner.turn_of(&attempt).await).contains("four"));
@@ -198,7 +198,7 @@ async fn steering_input_reaches_running_turn() {
     }
 }
 
-/// An override applies to a turn that begins. Later input must not reach the agent before it.
+/// An override applies to a turn that begins. Later input must not reach the agent before the input with the override.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steering_input_does_not_overtake_an_override() {
     let (mut pair, tree, mut runner, worker, attempt) = working().await;
@@ -217,7 +217,7 @@ async fn steering_input_does_not_overtake_an_override() {
     let turn = runner.turn_of(&attempt).await;
     let places: Vec<_> = ["one", "two", "three"].map(|text| task(&turn).find(text)).into();
     assert!(places.is_sorted() && places[0].is_some(), "{places:?}");
-    // The stream ends.
+    // The restart ends the stream of the runner.
     pair.restart().await;
     for message in runner.ended().await {
         if let FromSupervisor::DeliverInput(input) = message {
@@ -260,8 +260,8 @@ async fn interrupted_turn_ends_and_thread_stays_open() {
     assert!(task(&runner.turn_of(&attempt).await).contains("no, that way"));
 }
 
-/// The response names the threads that the call stopped, not threads that were stopped or ended otherwise before it. A
-/// retry gets the same response.
+/// The response names the threads that the call stopped. It does not name threads that were stopped or ended before the
+/// call. A retry gets the same response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupt_response_names_stopped_threads() {
     let (mut pair, tree, mut runner) = attached().await;
@@ -395,7 +395,7 @@ async fn undelivered_turn_is_dispatched_again() {
     tree.send(&worker, "the second task").await;
     runner.turn_of(&attempt).await;
 
-    // The stream breaks before the runner reads the second turn, so it attaches again with the first turn.
+    // The stream breaks before the runner reads the second turn, so the runner attaches again with the first turn.
     let mut runner = runner.come_back(&pair, slice::from_ref(&attempt)).await;
     assert!(!runner.welcome().threads[0].go_on);
     let start = runner.start_of(&worker).await;

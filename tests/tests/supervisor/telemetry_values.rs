@@ -152,7 +152,8 @@ async fn viewers_see_the_latest_tool_without_its_detail() {
     assert_eq!(tree.thread(&worker).await.last_tool, seen);
 }
 
-/// The proto file promises smaller limits for these two texts than for the other texts of telemetry.
+/// The proto file promises smaller limits for the steps of a plan and for the detail of a tool than for the other texts
+/// of telemetry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn telemetry_values_are_truncated_to_limits() {
     let (_pair, tree, runner, _, attempt) = working().await;

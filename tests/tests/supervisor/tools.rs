@@ -309,7 +309,8 @@ async fn write_without_paths_needs_a_confining_runner() {
     }
 }
 
-/// Tries commands in PLANNING with runners that confine programs or not, and that limit the view to docs/ or not.
+/// Checks commands in PLANNING with and without a runner that confines programs, and with and without a program that
+/// sees only docs/.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_in_planning_need_a_view_of_docs_only() {
     for (enforces_workspace, docs_only, allowed) in [(true, true, true), (true, false, false), (false, true, false)] {
@@ -353,7 +354,7 @@ async fn thread_does_not_choose_the_kind_of_its_call() {
     assert!(of_operator.allowed, "{of_operator:?}");
 }
 
-/// Without a limit, each waiting call would cause a record when the agent is closed, and there could be more than
+/// Without a limit, each waiting call would cause a record when the agent is closed, and more calls could wait than
 /// operators can decide.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_calls_of_an_agent_are_limited() {

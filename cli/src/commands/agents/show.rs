@@ -66,7 +66,8 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     )
 }
 
-/// The effective tools of a role, limited to the tools of all kinds of runners. A parent may deny more tools.
+/// The tools that a role's lists allow and deny, among the tools that every kind of runner has. A parent may deny more
+/// tools.
 struct Tools {
     allowed: Vec<&'static str>,
     denied: Vec<&'static str>,

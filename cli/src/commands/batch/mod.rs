@@ -209,7 +209,7 @@ async fn run_batch(args: RunArgs, context: &Context) -> Result<()> {
         Some(name) => name.clone(),
         None => name_of(&args.csv)?,
     };
-    // Installed before anything is printed, so that Ctrl-C is reported from then on.
+    // Installed before the first output, so that every Ctrl-C after the output has begun is reported.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut supervisor = context.supervisor().await?;
     let session = match &args.session {

@@ -185,8 +185,8 @@ fn copy(names: &[&'static str], from: &HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-/// Waits until a login ends. Returns the status with which its calls end. With a proxy, the status allows a retry,
-/// because the next call of the page has a new login.
+/// Waits until a login ends. Returns the status with which the calls of that login end. With a proxy, the status allows
+/// a retry, because the next call of the page has a new login.
 async fn login_end(login: Login) -> Status {
     tokio::select! {
         () = login.ended.cancelled() => {}
@@ -198,8 +198,8 @@ async fn login_end(login: Login) -> Status {
     }
 }
 
-/// Returns the body, which ends with the status that `end` returns once `end` completes. Holds the permit until the
-/// body is dropped.
+/// Returns a body that forwards `body`. When `end` completes, the returned body ends with the status that `end`
+/// returned. The returned body holds the permit until it ends or is dropped.
 fn end_with(body: Body, end: impl Future<Output = Status> + Send + 'static, permit: OwnedSemaphorePermit) -> Body {
     let frames = stream::unfold(Some((body, Box::pin(end), permit)), |state| async {
         let (mut body, mut end, permit) = state?;

@@ -67,8 +67,8 @@ pub(super) fn respond(method: &Method, path: &str, headers: &HeaderMap) -> Respo
     response
 }
 
-/// Finds the file with this path. The path is compared with the embedded paths without any resolution, so no path can
-/// lead out of the directory.
+/// Finds the file with this path, or the index file for a view of the page. The path is compared with the embedded
+/// paths without any resolution, so no path can lead out of the directory.
 fn find<'a>(assets: &'a [Asset], path: &str) -> Option<&'a Asset> {
     let named = |path: &str| assets.iter().find(|asset| asset.path == path);
     named(path).or_else(|| is_view(path).then(|| named(INDEX).unwrap_or(&MISSING)))

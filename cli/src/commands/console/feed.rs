@@ -183,7 +183,8 @@ impl OneSession {
     }
 }
 
-/// Follows a transcript in a task, so that messages of sessions cannot interrupt its opening again and again.
+/// Follows a transcript in a task, so that messages of sessions cannot interrupt the opening of the watch again and
+/// again.
 fn follow_transcript(follow: Follow<WatchTranscriptRequest>) -> mpsc::Receiver<Change> {
     let (changes, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -204,7 +205,7 @@ async fn forward_entries(mut follow: Follow<WatchTranscriptRequest>, changes: &m
                 let is_last = response.closed;
                 (Change::Transcript(*response), is_last)
             }
-            // The page is not notified about the connection, because the entries are numbered.
+            // The page is not notified of a lost connection, because the numbers of the entries identify them.
             Ok(Update::Opened | Update::Lost { .. }) => continue,
             Err(status) => (Change::TranscriptError(Error::from(status).message().to_owned()), true),
         };

@@ -94,7 +94,7 @@ impl Logins {
         Ok(text)
     }
 
-    /// Starts a login with the secret `secret` if the code is valid. `secret` must be new.
+    /// Starts a login with `secret` if `candidate` is the valid code. `secret` must not belong to another login.
     ///
     /// # Errors
     ///

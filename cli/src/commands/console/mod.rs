@@ -158,8 +158,8 @@ struct Running {
 }
 
 impl Running {
-    /// Serves until `stop` completes. Prints a login link, and a new one whenever it is needed. With a proxy, prints
-    /// the URL of the proxy instead.
+    /// Serves until `stop` completes. Prints a login link, and another link whenever a person needs one. With a proxy,
+    /// prints the URL of the proxy instead.
     async fn serve(self, ui: &Ui, stop: impl Future<Output = ()>) -> Result<()> {
         if !assets::is_built() {
             ui.note("this build has no page; run console/tools/build, then build troupe again");

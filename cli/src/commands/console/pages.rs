@@ -1,4 +1,5 @@
-//! The requests of a browser: login, files and calls. Every request passes the checks of `origins` first.
+//! The requests of a browser: login, files and calls. Every request except a health probe passes the checks of
+//! `origins` first.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,8 +28,8 @@ use super::{
 const MAX_CODE_BYTES: usize = 512;
 /// Maximum time for the body of a request to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// The path of health probes. Probes use other host names and have no login, so the answer contains no other
-/// information.
+/// The path of health probes. Probes use other host names and have no login, so the answer is only that the console
+/// serves.
 const HEALTH_PATH: &str = "/healthz";
 /// Number of bytes before the message of a call: a flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -55,7 +56,7 @@ pub(super) struct Console {
     /// The proxy that logs people in with each request. `None` if people log in with links.
     proxy: Option<Proxy>,
     api: Api,
-    /// The name of the server for people.
+    /// The name of the server that the page displays.
     server: String,
     /// Notified when a person needs a new link.
     link_needed: Notify,
@@ -234,7 +235,7 @@ impl Console {
     ///
     /// # Errors
     ///
-    /// Fails if a proxy logs people in and the request does not come from it.
+    /// Fails if a proxy logs people in, and the request does not come from the proxy or names no valid user.
     fn find_login(&self, origin: &Origin, headers: &HeaderMap) -> Result<Option<Login>, Unidentified> {
         let now = Instant::now();
         if let Some(proxy) = &self.proxy {

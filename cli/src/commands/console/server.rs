@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Maximum time for the responses in progress to complete when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until `stop` completes, then closes the connections. Before `stop` completes, it has to end the streams.
+/// Serves until `stop` completes, then closes the connections. `stop` has to end the streams before it completes.
 pub(super) async fn serve(listener: TcpListener, console: Arc<Console>, stop: impl Future<Output = ()>) {
     let mut incoming = TcpIncoming::from(listener)
         .with_nodelay(Some(true))

@@ -64,8 +64,8 @@ impl Files {
         files
     }
 
-    /// Collects the paths of the command line. A directory that neither is nor contains a template directory is read as
-    /// one.
+    /// Collects the files of the paths on the command line. A directory that contains no template directory is itself
+    /// read as a template directory.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl Files {
         }
         for folder in names.iter().map(|name| directory.join(name)) {
             let is_folder = fs::symlink_metadata(&folder).is_ok_and(|metadata| metadata.is_dir());
-            // Only foreign programs may have subdirectories with agent files. The location of a file identifies the
+            // Only agent files of other programs may be in subdirectories. The path of a subdirectory identifies the
             // program.
             if is_folder && kind == Some(LintKind::Foreign) && of_directory(&folder) == kind {
                 self.directory(&folder, kind);

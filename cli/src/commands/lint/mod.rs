@@ -150,8 +150,8 @@ fn gather(args: &Args) -> Result<Files> {
     Ok(Files::of_places(&start, home.as_deref(), args.user))
 }
 
-/// Returns the names that lists may contain. Roles are those of the checked files, of their projects, of the user, and
-/// the embedded ones.
+/// Returns the names that lists may contain. The roles are those of the checked files, of the projects around them and
+/// of the user, and the embedded roles.
 fn known_names(args: &Args) -> KnownNames {
     let home = places::home(args.home.clone()).ok();
     let here = args.cwd.clone().or_else(|| env::current_dir().ok());
@@ -236,7 +236,7 @@ fn fix(findings: &[Diagnostic]) -> Result<Vec<PathBuf>> {
     Ok(changed)
 }
 
-/// Returns the path relative to the current directory if it is below it.
+/// Returns a path below `here` relative to `here`, and any other path unchanged.
 fn shown(path: &str, here: Option<&Path>) -> String {
     here.and_then(|here| Path::new(path).strip_prefix(here).ok())
         .filter(|path| !path.as_os_str().is_empty())

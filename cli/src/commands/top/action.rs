@@ -11,7 +11,7 @@ use crate::{
     ids, names, ui,
 };
 
-/// A call that changes a session. `make` sets the request id, the reason of an interruption or a closing, and the
+/// A call that changes a session. `make` sets the request id, the reason for interrupting or closing a thread, and the
 /// behavior at a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Call {

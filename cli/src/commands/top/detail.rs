@@ -121,7 +121,7 @@ pub(super) enum Change {
     Events(Vec<Event>),
 }
 
-/// Loads the details and sends them, until the task is aborted.
+/// Loads the details and sends them. Follows a log until the log ends or the task is aborted.
 pub(super) async fn load(mut supervisor: Supervisor, source: Source, changes: mpsc::Sender<(Source, Change)>) {
     sleep(REST).await;
     let send = async |change| changes.send((source.clone(), change)).await.is_ok();

@@ -489,8 +489,8 @@ impl Top<'_> {
             ("TROUPE_CLIENT_CERT", path(&global.tls.client_cert)),
             ("TROUPE_CLIENT_KEY", path(&global.tls.client_key)),
         ] {
-            // Inherited variables are removed, because they may be for another pair: the screen of a demo has its own
-            // flags.
+            // A variable without a value here is removed from the environment of the process, because the inherited
+            // value may belong to another pair.
             match value {
                 Some(value) => child.env(name, value),
                 None => child.env_remove(name),

@@ -203,8 +203,8 @@ impl Model {
                 live_tokens = live_tokens.saturating_add(tokens(&usage));
                 live_cost = live_cost.saturating_add(usage.cost_micros);
             }
-            // The roll-up includes closed threads, the sum of the threads includes running turns: the larger value
-            // counts.
+            // The roll-up includes closed threads, the sum of the threads includes running turns. The larger of both
+            // values counts.
             let recorded = followed.spent();
             totals.tokens = totals.tokens.saturating_add(live_tokens.max(tokens(&recorded)));
             totals.cost_micros = totals.cost_micros.saturating_add(live_cost.max(recorded.cost_micros));

@@ -134,7 +134,8 @@ pub(super) fn build(model: &Model, runners: &[Runner], roles: &[Agent], options:
     }
 }
 
-/// Returns the heading, then the approvals and threads that wait for a person: approvals first, the oldest first.
+/// Returns the heading, then the approvals that wait for a person, then the threads that wait for a person. The oldest
+/// approval and the oldest thread come first.
 pub(super) fn needs(model: &Model, options: &Options) -> Vec<Row> {
     let mut approvals = Vec::new();
     let mut threads = Vec::new();

@@ -17,7 +17,7 @@ use crate::error::Result;
 /// The title of the terminal after the screen was left.
 const NO_TITLE: &str = "";
 
-/// The screen of the terminal. Dropping it restores the terminal.
+/// The screen of the terminal. Dropping this value restores the terminal.
 pub(super) struct Screen {
     backend: CrosstermBackend<BufWriter<Stdout>>,
     shown: Buffer,

@@ -51,7 +51,7 @@ pub fn succeeded(output: &Output) -> String {
     stdout(output)
 }
 
-/// Checks that a command failed with this code, and that its errors have this text.
+/// Checks that a command failed with this exit code, and that its error output contains this text.
 #[track_caller]
 pub fn fails(output: &Output, code: i32, text: &str) {
     let error = stderr(output);

@@ -122,7 +122,7 @@ impl Faults {
         }
     }
 
-    /// Begins a fault. Returns the machine that it kills.
+    /// Begins a fault. Returns the machine that the fault kills, if any.
     fn strike(&mut self, now: Duration) -> Option<&'static str> {
         let supervisor = self.rng.pick(&SUPERVISORS);
         match self.rng.below(12) {

@@ -32,8 +32,8 @@ pub enum LinkState {
     Held,
 }
 
-/// Maximum number of checks with which an append that began while the connection was not up waits for the next owner of
-/// its session.
+/// Maximum number of checks for the next owner of a session. An append that began while the connection was not up waits
+/// for that owner.
 const LATE_LOOKS: u32 = 500;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -180,7 +180,8 @@ impl EventStore for MemberStore {
         self.store.append_transcript(source, entries, session_bytes)
     }
 
-    /// A late append arrives when the session has its next owner, or after a maximum time.
+    /// Delays an append that began while the connection was not up, until the session has its next owner or a maximum
+    /// time is over.
     fn append(&self, batch: Batch) -> BoxFuture<'_, Result<(), WriteError>> {
         Box::pin(async move {
             let was_up = self.link.is_up();

@@ -148,7 +148,8 @@ fn run(sim: &mut Sim<'_>, faults: &mut Faults) {
     }
 }
 
-/// Accepts the reasons for which a process ends and is started again. Every write of a simulation has a known outcome.
+/// Accepts the reasons for which a process may end and is started again. An unknown outcome of a write is not accepted,
+/// because every write of a simulation has a known outcome.
 fn ended(result: turmoil::Result) -> turmoil::Result {
     let is_expected = |error: &(dyn Error + 'static)| match error.downcast_ref::<RunError>() {
         Some(RunError::Removed | RunError::Join(_)) => true,

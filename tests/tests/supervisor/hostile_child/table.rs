@@ -79,8 +79,8 @@ impl Rule {
         }
     }
 
-    /// Returns the expected error for a thread whose token is rejected with `refusal` by every method that requires a
-    /// token.
+    /// Returns the expected error for a thread whose token is rejected with `of_token` by every method that a thread
+    /// may call.
     pub(crate) const fn refusal_or(self, of_token: Refusal<'_>) -> Refusal<'_> {
         match self {
             Self::Operators | Self::Registry => self.refusal(),

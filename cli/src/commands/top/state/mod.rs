@@ -152,7 +152,7 @@ pub(super) enum Mode {
     Browse,
     /// Keys edit a line.
     Line(Box<Line>),
-    /// `y` makes the call, any other key cancels it.
+    /// `y` and Enter make the call, any other key cancels it.
     Confirm { question: String, call: Call },
     /// Keys choose a role.
     Pick(Picker),
@@ -250,7 +250,7 @@ pub(super) struct State {
     /// The parts that are being read again, and whether each part has changed since the call began.
     rereading: HashMap<Reread, bool>,
     key: Option<Key>,
-    /// The tree row of the selected approval or thread. It is selected if the selected row disappears.
+    /// The tree row of the selected approval or thread. This tree row is selected if the selected row disappears.
     waiting: Option<Key>,
     /// The time at which an update moved the selection.
     moved: Option<SystemTime>,
@@ -291,7 +291,7 @@ impl State {
         }
     }
 
-    /// Sets the time.
+    /// Sets the time, and removes an old notice.
     pub(super) fn tick(&mut self, now: SystemTime) {
         self.now = now;
         let is_old = |notice: &mut Notice| now.duration_since(notice.since).is_ok_and(|age| age >= NOTICE);
@@ -558,7 +558,8 @@ impl State {
         let is_approval = |row: &Row| matches!(row, Row::Approval { .. });
         let next = match &self.key {
             None => Some(self.first_row()),
-            // After a decided approval, the next approval is selected, or the thread that waited for the decision.
+            // After a decision on an approval, the first approval is selected. Without another approval, the thread
+            // that waited for the decision is selected.
             Some(Key::Approval(_)) => self.rows.iter().position(is_approval),
             Some(_) => None,
         };

@@ -201,12 +201,13 @@ fn bar(percent: u32, width: u32) -> String {
     (0..width).map(|place| if place < full { '█' } else { '░' }).collect()
 }
 
-/// Returns the used share of the budget of a thread and its descendants, in percent: the largest share of all bounds.
+/// Returns the used share of the budget of a thread and its descendants, in percent: the largest of the shares of
+/// tokens, turns and cost. The time is not considered.
 fn used_percent(thread: &Thread) -> Option<u32> {
     let budget = thread.budget.as_ref()?;
     let recorded = thread.subtree_usage.unwrap_or_default();
     let own = thread.usage.unwrap_or_default();
-    // The usage of the thread itself includes its running turn, the recorded usage does not.
+    // The usage of the thread itself includes its running turn. The recorded usage of the subtree does not.
     let percent = |used: u64, bound: u64| {
         let percent = used.saturating_mul(100).checked_div(bound)?;
         Some(u32::try_from(percent).unwrap_or(u32::MAX).min(999))
@@ -341,7 +342,7 @@ fn thread_line(
         StatusKind::Running | StatusKind::Errored => style::PLAIN,
         _ => style::DIM,
     };
-    // Not the note, because the note repeats the role.
+    // The note is not shown, because it repeats the role.
     let doing = if doing.is_empty() { thread.label.clone() } else { doing };
     let left = left.word(color, doing);
     beside(&left, &cells(columns, |column| column.cell(thread, now)), columns)
