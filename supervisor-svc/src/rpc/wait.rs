@@ -82,7 +82,7 @@ pub(super) async fn wait_agents(
     };
     let handle = match call.session_for(&request.session_id, one).await {
         Ok(handle) => handle,
-        // The operator named no session, and no session has one of the threads.
+        // The operator named no session, and no session has any of the threads.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
             return Ok(pb::WaitAgentsResponse {
                 not_found_ids: request.thread_ids,

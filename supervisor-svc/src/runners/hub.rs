@@ -259,8 +259,8 @@ impl RunnerHub {
         }
     }
 
-    /// Asks an attached runner to attach again, if its stream is older than `since`: its hello then names the attempts
-    /// that have moved to this supervisor since. Returns when to ask if that is too early now.
+    /// Asks an attached runner to attach again, if its stream is older than `since`: its next hello names the attempts
+    /// that have moved to this supervisor. If it is too early to ask, returns the time at which to ask.
     pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
         let mut roster = lock(&self.roster);
         let runner = roster.runners.get_mut(id)?;
@@ -291,7 +291,7 @@ impl RunnerHub {
     }
 
     /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`. If
-    /// `kind` is `None`, all of the runner's kinds must.
+    /// `kind` is `None`, it must enforce the sandbox for all of the runner's kinds.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = lock(&self.roster);
@@ -390,7 +390,7 @@ impl RunnerHub {
     /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
     pub fn stop_ended(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: StopReason) {
         let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
-        // If this is not sent, the runner's next welcome stops the attempt.
+        // If the message is not sent, the runner's next welcome stops the attempt.
         let _ = self.send_about(id, thread, generation, message);
     }
 
@@ -424,8 +424,8 @@ impl RunnerHub {
         stream
     }
 
-    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the last
-    /// message, or the end of the stream if that is later.
+    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the end
+    /// of the stream, or the last message if the runner was silent.
     pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
         let mut roster = lock(&self.roster);
         if let Some(runner) = roster.runners.get_mut(id)
@@ -473,7 +473,7 @@ impl RunnerHub {
     }
 
     /// Sends a message about an attempt, as [`Self::send`], if the runner holds that attempt. A runner that came back
-    /// without the attempt must not receive it: no later message would refer to the work.
+    /// without the attempt must not receive the message: no later message would stop the work that it starts.
     fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
         let roster = lock(&self.roster);
         let runner = roster.runners.get(id);
@@ -721,7 +721,7 @@ mod tests {
         };
         let is_known = |number: usize| lock(&hub.roster).runners.contains_key(&id(number));
 
-        // The first runner stays attached. One more than the maximum of the others is lost.
+        // The first runner stays attached. The others are lost: one more than the maximum.
         attach(0);
         for number in 1..=MAX_LOST + 1 {
             let stream = attach(number);

@@ -38,8 +38,8 @@ enum Program {
     Busy,
     /// The program waits for its thread's next turn.
     Idle { since: Instant },
-    /// The program received a stop although its thread is open. `slot_for` is the thread that waits for its slot, if
-    /// any.
+    /// The program received a stop although its thread is open. `slot_for` is the thread that waits for the
+    /// program's slot, if any.
     Stopping { slot_for: Option<ThreadId> },
 }
 
@@ -142,7 +142,7 @@ impl Runner {
         self.is_attached() && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
-    /// Returns the only session whose threads the runner takes; `None` if it takes those of any session.
+    /// Returns the only session whose threads the runner takes; `None` if it takes threads of any session.
     pub fn session(&self) -> Option<SessionId> {
         let of_first_thread = || self.held.values().next().map(|held| held.session);
         self.offer
@@ -234,7 +234,8 @@ impl Runner {
 
     // ---- idle programs ----
 
-    /// Marks the program of an attempt as busy with the next turn. Returns false if it has ended or is stopping.
+    /// Marks the program of an attempt as busy with the next turn. Returns false if the program has ended or is
+    /// stopping.
     pub fn resume(&mut self, thread: ThreadId, generation: Generation) -> bool {
         match self.held_mut(thread, generation) {
             Some(held) if !matches!(held.program, Program::Stopping { .. }) => {

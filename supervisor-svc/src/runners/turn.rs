@@ -202,7 +202,7 @@ impl DispatchJob {
             .filter_map(|block| Some((BlockKind::from_number(block.kind).ok()?, block.text.clone())))
             .collect();
         texts.push((BlockKind::Task, task));
-        // All waiting inputs share one block, because the record of the turn names each block.
+        // The overrides of all waiting inputs share one block, because the record of the turn lists every block.
         let overrides = inputs.iter().map(|input| input.r#override.as_str());
         let overrides: Vec<&str> = overrides.filter(|text| !text.is_empty()).collect();
         if !overrides.is_empty() {
@@ -269,7 +269,7 @@ impl DispatchJob {
     }
 
     /// Returns the schema of the result that the turn has to report. Empty if no result is requested, or if the program
-    /// knows it from an earlier turn.
+    /// knows the schema from an earlier turn.
     async fn result_schema(&self, inputs: &[pb::Input]) -> Result<String, Failure> {
         let newest = inputs.iter().rev().find(|input| !input.result_schema.is_empty());
         match (newest, &self.thread.result_request, self.extent) {
