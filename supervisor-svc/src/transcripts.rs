@@ -54,7 +54,7 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Creates transcripts without watchers. Texts are left out while the transcripts of a session have more bytes.
+    /// Creates transcripts without watchers. Texts are left out while a session's transcripts exceed `session_bytes`.
     #[must_use]
     pub fn new(store: Arc<dyn EventStore>, session_bytes: u64) -> Self {
         Self {

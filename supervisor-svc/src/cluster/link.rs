@@ -58,7 +58,7 @@ pub(super) enum LinkError {
 
 type Answer = Result<ForwardResponse, LinkError>;
 
-/// A call that waits to be written. If it is dropped before that, its caller gets [`LinkError::NotReached`].
+/// A call that waits to be written. If the call is dropped unwritten, its caller gets [`LinkError::NotReached`].
 struct Outgoing {
     request: ForwardRequest,
     answer: oneshot::Sender<Answer>,

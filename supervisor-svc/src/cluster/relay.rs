@@ -1,15 +1,15 @@
 //! Runners attach to one supervisor, which relays their messages to the others.
 //!
 //! The relay opens a stream to each member in the runner's name, with the runner's hello. Each member handles the
-//! threads of its own sessions. Messages about a thread go to the member that last sent a message about it, or that has
-//! confirmed it in its welcome.
+//! threads of its own sessions. Messages about a thread go to the member that last sent a message about the thread, or
+//! whose welcome confirmed the thread.
 //!
 //! Invariant: a report goes to the owner of its session, or it is dropped. The runner resends unacknowledged reports on
 //! its next stream, so the relay ends the stream when a member with threads of the runner is lost.
 //!
 //! A stream to a member begins with a hello that names all threads of the runner: the member treats threads that are
-//! not in it as lost. Only the runner knows its threads. The relay therefore opens streams when the runner attaches,
-//! and asks it to attach again when another member can be reached.
+//! not in the hello as lost. Only the runner knows its threads. The relay therefore opens streams when the runner
+//! attaches, and asks the runner to attach again when another member can be reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -324,14 +324,14 @@ impl Relay {
     }
 
     /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease.
-    /// The other links stay: each member counts the lease from the last message that it received. If its link ended
-    /// too, it would count from that end.
+    /// The other links stay: each member counts the lease from the last message that it received. If the relay ended
+    /// the link, the member would count the lease from that end.
     fn end(&mut self, member: MemberId) -> Result<(), Reattach> {
         let ended = self.lose(member);
         if self.is_silent() { Ok(()) } else { ended }
     }
 
-    /// Returns whether the runner has been silent for too long. It sends a heartbeat in each third of its lease.
+    /// Returns whether the runner has been silent for too long. A runner sends a heartbeat in each third of its lease.
     fn is_silent(&self) -> bool {
         self.last_message.elapsed() >= self.lease / 2
     }

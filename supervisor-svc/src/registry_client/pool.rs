@@ -203,8 +203,8 @@ impl Pool {
     }
 }
 
-/// Returns addresses of one family: a host with an address of each family is one registry. The result does not depend
-/// on the order of the addresses, which differs between answers of a name server.
+/// Returns the addresses of one family: a host with an address of each family counts as one registry. The result does
+/// not depend on the order of the addresses, which differs between answers of a name server.
 fn of_one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let is_ipv4 = addresses.iter().any(SocketAddr::is_ipv4);
     let sorted: BTreeSet<_> = addresses

@@ -185,8 +185,8 @@ impl Call<'_> {
         Ok(Some(routed))
     }
 
-    /// Builds the root. If the request has no input, its client executes the root. Otherwise the root runs like any other
-    /// thread, but without a slot.
+    /// Builds the root. If the request has no input, its client executes the root. Otherwise the root runs like any
+    /// other thread, but without a slot.
     async fn root(
         &self,
         request: &mut pb::CreateSessionRequest,

@@ -365,8 +365,8 @@ impl ThreadWatch {
         }
     }
 
-    /// Waits until a watching thread's token is stale, plus the time that a reader may need to take the events that
-    /// report it. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
+    /// Waits until a watching thread's token is stale, and then for the time that a reader may need to take the events
+    /// that report this. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
     async fn overdue(&self) {
         let Some(watcher) = &self.scope.watcher else {
             return pending().await;
