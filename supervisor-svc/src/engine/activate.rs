@@ -151,7 +151,8 @@ async fn fold_from(
     session.ok_or(Failure::SessionNotFound(id))
 }
 
-/// Folds these records into the session. Stays on this thread for cache locality, but yields to other tasks in between.
+/// Folds these records into the session. Stays on this worker thread for cache locality, but yields to other tasks in
+/// between.
 async fn fold_page(
     id: SessionId,
     mut session: Option<Session>,
@@ -187,7 +188,7 @@ async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> R
         }
         Err(error @ ReadError::Engine(_)) => return Err(error.into()),
     };
-    // The snapshot may be large.
+    // The snapshot may be large, so it is decoded on a blocking thread.
     let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
     Ok(match decoded {
         Ok(Ok(session)) => Base::Snapshot(Box::new(session)),

@@ -157,7 +157,7 @@ impl Directory {
         let content_bytes = new.contents.iter().map(|content| content.bytes.len() as u64).sum();
         let (session, batch) = first_batch(&new, epoch, self.clock().now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(self.store()));
-        // Uses the session's entry. A concurrent caller waits for the actor instead of loading the session
+        // Uses the session's entry, so that a concurrent caller waits for the actor instead of loading the session
         // and fencing the actor off.
         let look_up = self.shared.actors.look_up(id);
         let made = look_up.get_or_start(|| async {

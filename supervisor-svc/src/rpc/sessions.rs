@@ -137,7 +137,8 @@ pub(super) async fn close_session(
 }
 
 impl Call<'_> {
-    /// Returns the bundle of a new session, which is stored with it because the registry may drop it at any time.
+    /// Returns the workspace bundle for a new session. The session stores the bundle, because the registry may drop it
+    /// at any time.
     async fn bundle(&self, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
         let files = self
             .service
@@ -481,7 +482,7 @@ impl SupervisorService {
 }
 
 /// Maximum number of unread messages per watcher. Changes that occur while the outbox is full are sent later, with
-/// their values at that time.
+/// the values that are current then.
 const OUTBOX: usize = 64;
 
 pub(super) async fn watch_sessions(
