@@ -228,11 +228,12 @@ struct Relay {
     cluster: Cluster,
     own: MemberId,
     links: BTreeMap<MemberId, mpsc::Sender<pb::AttachRequest>>,
-    /// The messages of the members. The last item of each is `None`.
+    /// The messages of the members. The last item of each stream is `None`.
     responses: StreamMap<MemberId, BoxStream<'static, Option<Result<pb::AttachResponse, Status>>>>,
     /// The member of each thread.
     routes: HashMap<String, MemberId>,
-    /// The number of the last report of threads whose program has stopped. Their routes end with its acknowledgement.
+    /// The number of the last report of each thread whose program has stopped. The route of the thread ends when this
+    /// report is acknowledged.
     stopped: HashMap<String, u64>,
     /// Calls that check whether members without a stream can be reached.
     probes: JoinSet<(MemberId, Result<(), Status>)>,
@@ -325,13 +326,13 @@ impl Relay {
 
     /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease.
     /// The other links stay: each member counts the lease from the last message that it received. If the relay ended
-    /// the link, the member would count the lease from that end.
+    /// another link, its member would count the lease from that end.
     fn end(&mut self, member: MemberId) -> Result<(), Reattach> {
         let ended = self.lose(member);
         if self.is_silent() { Ok(()) } else { ended }
     }
 
-    /// Returns whether the runner has been silent for too long. A runner sends a heartbeat in each third of its lease.
+    /// Returns whether the runner has been silent for half of its lease. A runner sends a heartbeat in each third.
     fn is_silent(&self) -> bool {
         self.last_message.elapsed() >= self.lease / 2
     }

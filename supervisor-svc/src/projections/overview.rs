@@ -135,7 +135,7 @@ impl Overview {
     /// # Errors
     /// The error of reading or loading the session.
     pub async fn session_now(&self, id: SessionId) -> Result<Option<pb::Session>, Failure> {
-        // The next larger id: the first session before it is this session, if it exists.
+        // The next larger id. The first session before that id is this session, if this session exists.
         let behind = Uuid::from_u128(id.as_uuid().as_u128().saturating_add(1));
         let before = Some(SessionId::from_uuid(behind));
         let mut entries = self.directory.store().summaries(before, 1).await?;

@@ -262,7 +262,7 @@ impl Dispatch {
             let (id, event) = match &recorded.event {
                 Event::Thread(id, event) => (*id, event),
                 Event::Session(SessionEvent::Updated(_)) => {
-                    // The events may have ended a pause.
+                    // The update may have ended a pause.
                     self.dispatch_waiting(after, commands);
                     continue;
                 }

@@ -458,7 +458,7 @@ impl RunnerHub {
         }
     }
 
-    /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
+    /// Removes an attempt that the runner rejected. `full` means that the runner has no free slot.
     pub(super) fn start_rejected(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
         if self.change(id, |runner| runner.reject(thread, generation, full)) == Some(true) {
             self.announce();

@@ -81,7 +81,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Creates an attached runner with these attempts. Keeps the last activity of attempts on `earlier` streams.
+    /// Creates an attached runner with these attempts. Keeps the last activity of attempts that its `earlier` entry
+    /// held.
     pub fn new(
         offer: Offer,
         link: Link,
@@ -269,8 +270,8 @@ impl Runner {
         }
     }
 
-    /// Returns the thread whose program has been idle longest, and since when. Returns `None` for a runner for single
-    /// use, because it ends with its last program.
+    /// Returns the thread whose program has been idle longest, and since when. Returns `None` if no program is idle,
+    /// and for a runner for single use, because such a runner ends with its last program.
     pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
         if self.offer.is_single_use {
             return None;

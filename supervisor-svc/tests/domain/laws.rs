@@ -317,9 +317,9 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     assert_eq!(asks, is_named || !exempt, "{} spawned", caller.id);
 }
 
-/// Asserts the laws of a state: the limits and budgets hold, no thread is an orphan, the indices match the threads, each
-/// thread's turn matches its status, each thread that waits for an operator has an undecided approval, edges join open
-/// threads, and no follow-up event is missing.
+/// Asserts the laws of a state: the limits and budgets hold, no thread is an orphan, the indices match the threads,
+/// each thread's turn matches its status, each thread that waits for an operator has an undecided approval, edges join
+/// open threads, and no follow-up event is missing.
 pub fn of_state(session: &Session) {
     limits_hold(session);
     approvals_fit(session);
