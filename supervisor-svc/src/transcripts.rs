@@ -280,8 +280,8 @@ fn notice_of_loss(lost: usize, generation: Generation, now: UnixMillis) -> NewEn
     to_stored(TranscriptKind::Notice, generation, entry, text, now)
 }
 
-/// Returns the entry that an event adds to the transcript of its thread: a condition changed, or an attempt began or
-/// ended without its runner. Other entries come from runners.
+/// Returns the entry that an event adds to the transcript of its thread: a condition changed, an attempt after the
+/// first one began, or a turn ended without a report of its runner. Other entries come from runners.
 #[must_use]
 pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEntry)> {
     let (id, text) = match &recorded.event {

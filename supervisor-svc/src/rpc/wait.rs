@@ -125,7 +125,7 @@ pub(super) async fn wait_agents(
     call.await_approval(&handle, asked).await?;
     // The time starts now, because the operator's approval may have taken a while.
     let until = Instant::now() + wait_time(request.timeout, call.deadline)?;
-    // The thread counts as waiting until the call ends.
+    // A calling thread counts as waiting until the call ends.
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
@@ -165,7 +165,7 @@ pub(super) async fn wait_agents(
 }
 
 impl SupervisorService {
-    /// Returns the first of the threads that exists. It identifies the session of a call that names none.
+    /// Returns the first of the threads that exists. That thread identifies the session of a call that names no session.
     async fn first_existing(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
         for id in ids {
             let session = self.directory.store().session_of(*id).await;

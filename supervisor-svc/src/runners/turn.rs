@@ -46,7 +46,8 @@ pub(super) struct DispatchJob {
 /// The result of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DispatchEnd {
-    /// The dispatch is recorded and sent, or the thread changed in the meantime and nothing is recorded.
+    /// The dispatch is recorded and sent. Or it is not recorded, because the thread changed in the meantime or the
+    /// record was too large and the turn has ended.
     Done,
     /// The dispatch is recorded, but the runner was not reachable or no longer holds the attempt. The holder must be
     /// checked.
@@ -69,7 +70,8 @@ struct Prompt {
 
 impl DispatchJob {
     /// Chooses a suitable runner and reserves it for the thread. A runner that still has the program continues with it.
-    /// Any other placement is a new attempt, unless the present attempt was never dispatched.
+    /// Any other placement is a new attempt, unless the present attempt was never dispatched. Returns `None` if there is
+    /// no suitable runner with a free slot.
     pub fn begin(
         services: &Arc<Services>,
         active: &Active<'_>,

@@ -360,7 +360,7 @@ impl Spawner {
             parent: Some(parent.id),
             client_owned: false,
             role: Arc::clone(&resolved.role),
-            // The engine computes the child's permissions from these and the parent's grant.
+            // The engine computes the child's permissions later, from the resolution and the parent's grant.
             sandbox: resolved.sandbox,
             effective: Policy::unrestricted(),
             grant: Policy::unrestricted(),
@@ -399,7 +399,7 @@ impl Spawner {
         })
     }
 
-    /// Returns the registry client for a session's requests, which may need its bundle.
+    /// Returns the registry client for a session's requests, which may need the session's workspace bundle.
     #[must_use]
     pub fn registry_for(&self, session: &Session) -> RegistryClient {
         let stored = StoredWorkspace::of(session, self.directory.store());
@@ -439,7 +439,7 @@ fn check_directory(caller: &Caller, parent: &str, wanted: &str) -> Result<(), Re
     }
 }
 
-/// Returns the spawn's working directory, which is also where its role is looked up.
+/// Returns the spawn's working directory, where the registry also looks the role up.
 fn directory(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> String {
     if arguments.working_directory.is_empty() {
         session.workspace(parent).to_owned()
