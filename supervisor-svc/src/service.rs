@@ -325,8 +325,8 @@ impl Supervisor {
         }
     }
 
-    /// Serves until `shutdown` completes, the outcome of a write is unknown, or another supervisor removes this one from
-    /// the cluster. Then closes the store. Sessions with pending work are activated in the background.
+    /// Serves until `shutdown` completes, the outcome of a write is unknown, or another supervisor removes this one
+    /// from the cluster. Then closes the store. Sessions with pending work are activated in the background.
     ///
     /// # Errors
     /// See [`RunError`].

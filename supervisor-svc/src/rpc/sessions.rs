@@ -152,7 +152,7 @@ impl Call<'_> {
         }))
     }
 
-    /// Returns the response of CreateSession, which is equal for a retry.
+    /// Returns the response of CreateSession without the route. It is the same for a retry.
     fn session_response(&self, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));

@@ -165,7 +165,8 @@ pub(super) async fn wait_agents(
 }
 
 impl SupervisorService {
-    /// Returns the first of the threads that exists. That thread identifies the session of a call that names no session.
+    /// Returns the first of the threads that exists. That thread identifies the session of a call that names no
+    /// session.
     async fn first_existing(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
         for id in ids {
             let session = self.directory.store().session_of(*id).await;

@@ -70,8 +70,8 @@ struct Prompt {
 
 impl DispatchJob {
     /// Chooses a suitable runner and reserves it for the thread. A runner that still has the program continues with it.
-    /// Any other placement is a new attempt, unless the present attempt was never dispatched. Returns `None` if there is
-    /// no suitable runner with a free slot.
+    /// Any other placement is a new attempt, unless the present attempt was never dispatched. Returns `None` if no
+    /// suitable runner has a free slot.
     pub fn begin(
         services: &Arc<Services>,
         active: &Active<'_>,
