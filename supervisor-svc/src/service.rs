@@ -102,7 +102,7 @@ pub struct Surroundings {
 /// The supervisor, opened and ready to serve.
 #[derive(Clone)]
 pub struct Supervisor {
-    /// The gRPC service for clients. Its token `draining` is set when it is served.
+    /// The gRPC service for clients. Serving replaces its token `draining`.
     agents: SupervisorService,
     webhooks: Webhooks,
     groups: GroupRunner,

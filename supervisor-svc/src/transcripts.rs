@@ -297,7 +297,7 @@ pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEn
         Event::Thread(id, ThreadEvent::Placed { runner, generation }) if generation.get() > 1 => {
             (id, format!("attempt {generation} begins on runner {runner}"))
         }
-        // The runner records how a turn ends, unless it is lost.
+        // The runner records how a turn ends, unless the runner is lost.
         Event::Thread(id, ThreadEvent::TurnEnded { outcome, report, .. }) if *report == ReportSequence::ZERO => {
             let text = match outcome {
                 Settled::Completed { .. } => return None,

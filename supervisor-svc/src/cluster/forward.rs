@@ -381,7 +381,7 @@ impl Call {
     }
 }
 
-/// Returns the response in an answer. Returns `None` if it is malformed.
+/// Returns the response in an answer. Returns `None` if the answer is malformed.
 fn response(answer: ForwardResponse) -> Option<Response<Body>> {
     let headers = from_pairs(answer.headers)?;
     let trailers = from_pairs(answer.trailers)?;

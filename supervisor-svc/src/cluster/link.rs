@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Passes the answers to their callers until the stream ends. Returns the reason for its end.
+/// Passes the answers to their callers until the stream ends. Returns why the stream has ended.
 async fn read(
     mut answers: Streaming<ForwardResponse>,
     unanswered: &Unanswered,

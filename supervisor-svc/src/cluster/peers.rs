@@ -123,7 +123,7 @@ impl Peers {
         let mut headers = HeaderMap::new();
         self.sign(&mut headers, &own_caller());
         let mut open = lock(&self.open);
-        // Another call may have opened it in the meantime.
+        // Another call may have opened the link in the meantime.
         let link = link(&open).unwrap_or_else(|| Link::open(channel, MetadataMap::from_headers(headers)));
         open.links.insert(member.id, link.clone());
         Some(link)

@@ -28,7 +28,7 @@ use crate::domain::{
 /// Which data of a thread is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Whether the ids of its children are included.
+    /// Whether the ids of the thread's children are included.
     pub tree: bool,
     /// Which texts are visible.
     pub redaction: Redaction,
@@ -118,7 +118,7 @@ fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Co
     closing.into_iter().chain(recorded)
 }
 
-/// Adds the latest telemetry of a runner to a thread, unless it belongs to another attempt.
+/// Adds the latest telemetry of a runner to a thread, unless the telemetry belongs to another attempt.
 pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>) {
     let Some(telemetry) = telemetry.filter(|telemetry| telemetry.generation == thread.generation) else {
         return;

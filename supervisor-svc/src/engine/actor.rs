@@ -67,7 +67,7 @@ pub(super) struct Actor {
     checked_at: Instant,
     /// When to recompute pending work. Set after a failed append.
     retry_at: Option<Instant>,
-    /// The oldest unrecorded report of each thread after a failed append, until its runner resends it.
+    /// The oldest unrecorded report of each thread after a failed append, until the runner resends this report.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
     /// When to check whether the session can be passivated.
     passivate_at: Instant,
@@ -172,7 +172,7 @@ impl Actor {
                 return;
             }
             let (wake_at, passivate_at) = (self.wake_at(), self.passivate_at);
-            // Checked before the mailboxes, so that a busy mailbox cannot delay it.
+            // The signal is checked before the mailboxes, so that a busy mailbox cannot delay it.
             match signal.has_changed() {
                 Ok(true) => {
                     signal.mark_unchanged();

@@ -80,7 +80,7 @@ pub(super) struct Pending {
     /// The runner reports that the append contains.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub quota: ContentQuota,
-    /// The contents that the append refers to. They are durable together with it.
+    /// The contents that the append refers to. They become durable with the append.
     pub stored: Vec<Digest>,
     pub replies: Vec<PendingReply>,
 }
@@ -388,7 +388,7 @@ impl AppendBuilder {
     }
 }
 
-/// Returns the index entry by which readers find a record without reading the log; `None` if it has no entry.
+/// Returns the index entry by which readers find a record without reading the log; `None` if the record has none.
 fn mark(recorded: &Recorded) -> Option<store::Mark> {
     let (kind, thread) = match &recorded.event {
         Event::Thread(id, ThreadEvent::TurnDispatched { .. }) => (store::MarkKind::Prompt, *id),

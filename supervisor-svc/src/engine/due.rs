@@ -58,8 +58,8 @@ impl Directory {
     /// Activates the sessions that were active when the service stopped, and after that each session that becomes due,
     /// until `ended`.
     pub async fn activate_due_sessions(&self, ended: CancellationToken) {
-        // The first round includes the sessions that are always due. After it, all active sessions are in memory, and a
-        // session is passivated only when all its webhook notifications are delivered.
+        // The first round includes the sessions that are always due. After that round, all active sessions are in
+        // memory, and a session is passivated only when all its webhook notifications are delivered.
         let mut after = None;
         loop {
             let now = self.clock().now();

@@ -39,7 +39,7 @@ pub(super) struct Parts {
     pub(super) control: mpsc::Sender<Message>,
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
-    /// The actor owns the feed, so it ends with the actor and not with the last handle.
+    /// The actor owns the feed, so the feed ends with the actor and not with the last handle.
     pub(super) commits: broadcast::WeakSender<Arc<Commit>>,
     pub(super) clock: SessionClock,
     pub(super) requests: Arc<StoredRequests>,
@@ -108,7 +108,7 @@ pub struct InFlight {
     remember: Option<Remember>,
 }
 
-/// Marks a thread as waiting for others until it is dropped.
+/// Marks a thread as waiting for others until this value is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     control: mpsc::Sender<Message>,
@@ -155,7 +155,7 @@ impl Handle {
         self.0.id
     }
 
-    /// Returns the sender of the actor's control mailbox. It does not keep the session in memory.
+    /// Returns the sender of the actor's control mailbox. The sender does not keep the session in memory.
     pub(super) fn control(&self) -> mpsc::Sender<Message> {
         self.0.control.clone()
     }

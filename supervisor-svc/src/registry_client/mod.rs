@@ -2,7 +2,7 @@
 //! or can be repeated like reads, so they are retried if the connection failed.
 //!
 //! A registry drops uploaded workspace bundles when it restarts or needs the space. A session stores its own bundle. If
-//! the registry does not hold the bundle of a session's request, this module uploads it and repeats the request
+//! the registry does not hold the bundle of a session's request, this module uploads the bundle and repeats the request
 //! ([`RegistryClient::with_workspace`]). No other module does this.
 
 mod circuit;

@@ -4,7 +4,7 @@
 //! to be in one registry only, and all supervisors select the same one. A request whose connection is lost is repeated
 //! over another connection, to another registry if there is one.
 //!
-//! A name with one address, like that of a Kubernetes Service, counts as one registry. It is looked up for each
+//! A name with one address, like that of a Kubernetes Service, counts as one registry. The name is looked up for each
 //! connection, and the Service balances the connections.
 
 use std::{
@@ -220,7 +220,7 @@ pub trait LookUp: Send + Sync {
     fn addresses(&self) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
-/// Counts one request on a connection until it is dropped.
+/// Counts one request on a connection until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
     registry: Arc<Registry>,

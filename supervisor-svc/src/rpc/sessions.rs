@@ -152,7 +152,7 @@ impl Call<'_> {
         }))
     }
 
-    /// Returns the response of CreateSession without the route. It is the same for a retry.
+    /// Returns the response of CreateSession without the route. A retry gets the same response.
     fn session_response(&self, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
@@ -164,7 +164,7 @@ impl Call<'_> {
         }
     }
 
-    /// Lets the registry select the root's agent type, if the request asks for it.
+    /// Lets the registry select the root's agent type, if the request asks for automatic routing.
     async fn route_root(&self, request: &mut pb::CreateSessionRequest) -> Result<Option<pb::AgentRoute>, Status> {
         if !request.auto_route {
             return Ok(None);

@@ -99,7 +99,7 @@ pub(super) async fn list_spawnable_agents(
         let question = registry::ListAgentsRequest {
             cwd: state.workspace(&thread).to_owned(),
             workspace_digest: state.settings.workspace_digest.clone(),
-            // A list omits broken roles. A request that names a broken role gets its error.
+            // A list omits broken roles. A request that names a broken role gets the error of that role.
             allow_partial: request.agent_type.is_none(),
             agent_type: request.agent_type,
             expanded: request.expanded,

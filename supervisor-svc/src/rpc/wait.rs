@@ -226,7 +226,7 @@ impl SupervisorService {
     }
 }
 
-/// Marks a thread as waiting until it is dropped. The thread's silence is measured from the end of the wait.
+/// Marks a thread as waiting until this value is dropped. The thread's silence is measured from the end of the wait.
 struct ThreadWait {
     // Dropped before the handle, so that the session is in memory when the wait ends.
     _waiting: Waiting,

@@ -106,7 +106,8 @@ struct Dispatch {
     inherited: Option<Inherited>,
 }
 
-/// Attempts that runners held when this supervisor took the session over. A runner names them in its next hello.
+/// Attempts that runners held when this supervisor took the session over. A runner names such attempts in its
+/// next hello.
 struct Inherited {
     taken_over: Instant,
     attempts: HashMap<ThreadId, Generation>,

@@ -40,7 +40,7 @@ const RECALL_AFTER: Duration = Duration::from_secs(1);
 pub(crate) const OUTBOX: usize = 1_024;
 
 /// The maximum number of lost runners that are remembered, most recently lost first. Forgetting a runner is safe: the
-/// attempts of an unknown runner are lost too, and it may attach again like any other.
+/// attempts of an unknown runner are lost too, and a forgotten runner may attach again like any other.
 const MAX_LOST: usize = 64;
 
 /// The relation of a runner to an attempt at a thread.
@@ -48,7 +48,7 @@ const MAX_LOST: usize = 64;
 pub enum AttemptState {
     /// The runner is attached and holds the attempt.
     Held,
-    /// The runner does not hold the attempt, or did not hold it when it disconnected.
+    /// The runner does not hold the attempt, or did not hold it when the runner disconnected.
     Absent,
     /// The runner is disconnected within its lease.
     Disconnected,
@@ -200,8 +200,8 @@ impl RunnerHub {
             .unwrap_or_default()
     }
 
-    /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
-    /// runner drains.
+    /// Marks the program of an attempt as idle after a turn. The program waits for the next turn until its slot is
+    /// needed or the runner drains.
     pub fn set_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         match self.change(id, |runner| runner.set_idle(thread, generation)) {
             None | Some(IdleAction::Keep) => {}
@@ -241,7 +241,7 @@ impl RunnerHub {
         let roster = lock(&self.roster);
         let away_since = match (roster.runners.get(id), taken_over) {
             (Some(runner), Some(at)) if runner.held(thread, generation).is_none() && runner.attached_at < at => at,
-            // This applies to a disconnected runner too: it cannot receive an attempt that it did not hold before.
+            // This applies to a disconnected runner too: such a runner receives no attempt that it did not hold before.
             (Some(runner), _) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
             (Some(runner), _) => match runner.link {
                 Link::Attached { .. } => return AttemptState::Held,
@@ -312,14 +312,14 @@ impl RunnerHub {
             })
     }
 
-    /// Sends the start of an attempt at a thread. Returns false if it was not sent.
+    /// Sends the start of an attempt at a thread. Returns false if the message was not sent.
     #[must_use]
     pub fn start(&self, id: &RunnerId, thread: ThreadId, generation: Generation, start: pb::StartThread) -> bool {
         tracing::debug!(runner = %id, session = start.session_id, %thread, "start");
         self.send_about(id, thread, generation, Message::StartThread(start))
     }
 
-    /// Sends the next turn of a thread that the runner holds. Returns false if it was not sent.
+    /// Sends the next turn of a thread that the runner holds. Returns false if the message was not sent.
     #[must_use]
     pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) -> bool {
         self.send_about(
@@ -335,7 +335,7 @@ impl RunnerHub {
         )
     }
 
-    /// Sends more input for a running turn. Returns false if it was not sent.
+    /// Sends more input for a running turn. Returns false if the message was not sent.
     pub fn deliver_input(
         &self,
         id: &RunnerId,

@@ -98,7 +98,7 @@ pub(crate) type ForRunner = ReceiverStream<Result<pb::AttachResponse, Status>>;
 /// Returns the first message of a runner's stream, which must be a hello.
 ///
 /// # Errors
-/// INVALID_ARGUMENT if it is another message or does not arrive in time.
+/// INVALID_ARGUMENT if the first message is not a hello or does not arrive in time.
 pub(crate) async fn first_hello(incoming: &mut FromRunners) -> Result<pb::RunnerHello, Status> {
     let first = match timeout(HELLO_WITHIN, incoming.try_next()).await {
         Ok(first) => first?.and_then(|first| first.message),
@@ -437,7 +437,7 @@ impl Stream {
                             self.gate.hub.drain(&self.runner);
                         }
                         // Every message renews the lease. A second hello is ignored. Commands need no
-                        // acknowledgement: the next stream repeats those whose effects are still pending.
+                        // acknowledgement: the next stream repeats the commands whose effects are pending.
                         FromRunner::Hello(_) | FromRunner::CommandAck(_) => {}
                     }
                 }
@@ -445,7 +445,8 @@ impl Stream {
         }
     }
 
-    /// Records activity of an attempt. A message about an attempt proves that the attempt is alive. It ends a stall.
+    /// Records activity of an attempt. A message about an attempt proves that the attempt is alive, and ends a
+    /// stall.
     async fn record_activity(&self, message: &FromRunner) {
         let Some((thread, generation)) = attempt_of(message) else {
             return;

@@ -311,7 +311,7 @@ impl DispatchJob {
         read_message(self.services.store.as_ref(), self.session.id, content).await
     }
 
-    /// Sends the turn to its runner. Returns whether it was queued.
+    /// Sends the turn to its runner. Returns whether the message was queued.
     fn send(&self, thread: &Thread, prompt: Prompt) -> bool {
         let turn = pb::Turn {
             turn: thread.turn.number().get(),

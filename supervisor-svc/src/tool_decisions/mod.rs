@@ -71,7 +71,7 @@ pub struct ToolCallRequest {
     pub paths: Vec<String>,
     /// Whether the runner confines the execution.
     pub confined: bool,
-    /// Whether the runner confines its writes to the session's docs/.
+    /// Whether the runner confines the writes of the call to the session's docs/.
     pub docs_only: bool,
 }
 

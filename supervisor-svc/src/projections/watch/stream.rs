@@ -83,7 +83,7 @@ pub struct Scope {
     pub top: Option<ThreadId>,
     /// The kinds of events; empty means all.
     pub kinds: BTreeSet<pb::EventKind>,
-    /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
+    /// The watching thread, if the watcher is a thread. The stream ends when the thread's token becomes stale.
     pub watcher: Option<ThreadPrincipal>,
     /// Which texts are visible.
     pub redaction: Redaction,
