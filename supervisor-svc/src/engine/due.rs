@@ -90,7 +90,7 @@ impl Directory {
         }
     }
 
-    /// Activates every session whose due entry is after `after` and at most at `now`. Failures are logged and skipped.
+    /// Activates every session that is due by `now` and sorts after `after`. Failures are logged and skipped.
     async fn activate_due(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
         let mut round = Round::default();
         loop {

@@ -227,8 +227,8 @@ impl Runner {
         Some(held.session)
     }
 
-    /// Returns the time of an attempt's last activity; `None` if the runner is disconnected or
-    /// does not hold the attempt.
+    /// Returns the time of an attempt's last activity; `None` if the runner is disconnected or does not hold the
+    /// attempt.
     pub fn last_activity(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
         let held = self.held(thread, generation).filter(|_| self.is_attached());
         held.map(|held| held.last_activity)
