@@ -27,7 +27,7 @@ use crate::{clock::Clock, domain::time::UnixMillis};
 /// Minimum interval of backups.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time until the next attempt after a failed backup, or the interval if it is shorter.
+/// Time until the next attempt after a failed backup, unless the interval of the backups is shorter.
 const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum time between two checks of whether a backup is due. Timers do not follow changes of the time of day.
@@ -144,10 +144,11 @@ pub(crate) struct Backups {
     metrics: Arc<Metrics>,
 }
 
-/// The instruments of backups. A gauge has no value while its number is zero.
+/// The instruments of backups.
 struct Metrics {
     /// When the newest complete backup was started, in seconds since 1970.
     last_success: AtomicU64,
+    /// The size of the newest backup that this process made. While it is zero, the gauge has no value.
     size: AtomicU64,
     duration: Histogram<f64>,
     failures: Counter<u64>,
@@ -256,7 +257,7 @@ impl Backups {
         Ok(directory.insert(opened))
     }
 
-    /// Returns the time until the next backup, which depends on the newest complete one.
+    /// Returns the time until the next backup: zero without a complete backup. Updates the metric of the newest one.
     fn until_due(&self, directory: &BackupDir, now: UnixMillis) -> Result<Duration, MaintenanceError> {
         let newest = directory.newest(now)?;
         let seconds = newest.map_or(0, |time| time.get() / 1_000);

@@ -24,7 +24,7 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Checks the options for a log that can be shared or not.
+    /// Checks the options. `is_shared` says whether several supervisors can share the log.
     ///
     /// # Errors
     /// A text that names the invalid value, or the flag that does not apply without PostgreSQL.

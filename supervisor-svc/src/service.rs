@@ -102,7 +102,7 @@ pub struct Surroundings {
 /// The supervisor, opened and ready to serve.
 #[derive(Clone)]
 pub struct Supervisor {
-    /// The gRPC service for clients. Its token `draining` is set when it is served.
+    /// The gRPC service for clients. Serving replaces its token `draining`.
     agents: SupervisorService,
     webhooks: Webhooks,
     groups: GroupRunner,
@@ -180,7 +180,7 @@ impl Supervisor {
         Self::over(surroundings, config).await
     }
 
-    /// Like [`Self::open`], with dependencies from the caller. Only the keys of the data directory are used. The
+    /// Like [`Self::open`], with dependencies from the caller. Of the data directory, it reads only the keys. The
     /// registry's address and token in `config` are ignored, and so are the authorities of the other supervisors.
     ///
     /// # Errors
@@ -325,8 +325,8 @@ impl Supervisor {
         }
     }
 
-    /// Serves until `shutdown` completes or until the outcome of a write is unknown, then closes the store. Sessions
-    /// with pending work are activated in the background.
+    /// Serves until `shutdown` completes, the outcome of a write is unknown, or another supervisor removes this one
+    /// from the cluster. Then closes the store. Sessions with pending work are activated in the background.
     ///
     /// # Errors
     /// See [`RunError`].

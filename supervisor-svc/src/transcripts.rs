@@ -54,7 +54,7 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Creates transcripts without watchers. Texts are left out while the transcripts of a session have more bytes.
+    /// Creates transcripts without watchers. Texts are left out while a session's transcripts exceed `session_bytes`.
     #[must_use]
     pub fn new(store: Arc<dyn EventStore>, session_bytes: u64) -> Self {
         Self {
@@ -280,8 +280,8 @@ fn notice_of_loss(lost: usize, generation: Generation, now: UnixMillis) -> NewEn
     to_stored(TranscriptKind::Notice, generation, entry, text, now)
 }
 
-/// Returns the entry that an event adds to the transcript of its thread: a condition changed, or an attempt began or
-/// ended without its runner. Other entries come from runners.
+/// Returns the entry that an event adds to the transcript of its thread: a condition changed, an attempt after the
+/// first one began, or a turn ended without a report of its runner. Other entries come from runners.
 #[must_use]
 pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEntry)> {
     let (id, text) = match &recorded.event {
@@ -297,7 +297,7 @@ pub fn notice(recorded: &Recorded, session: &Session) -> Option<(ThreadId, NewEn
         Event::Thread(id, ThreadEvent::Placed { runner, generation }) if generation.get() > 1 => {
             (id, format!("attempt {generation} begins on runner {runner}"))
         }
-        // The runner records how a turn ends, unless it is lost.
+        // The runner records how a turn ends, unless the runner is lost.
         Event::Thread(id, ThreadEvent::TurnEnded { outcome, report, .. }) if *report == ReportSequence::ZERO => {
             let text = match outcome {
                 Settled::Completed { .. } => return None,

@@ -212,7 +212,8 @@ impl Call {
                 return self.guarded(response, cluster);
             };
             if is_forwarded {
-                // The other member has newer information than this one. If not, it tries again.
+                // The member that forwarded the call may have newer information. This one therefore forgets the owner
+                // and tries once more. If that fails too, the other member tries again.
                 if let Some(owner) = elsewhere.owner {
                     cluster.shared.directory.forget_owner(elsewhere.session, owner);
                 }
@@ -243,8 +244,9 @@ impl Call {
         }
     }
 
-    /// Returns the session of the call and its owner, if this supervisor knows another one as the owner. The session is
-    /// the calling thread's, or otherwise the one in the request. A call that was forwarded is not forwarded again.
+    /// Returns the session of the call and its owner, if this supervisor knows that another one owns the session. The
+    /// session is that of the calling thread, or otherwise the one in the request. A call that was forwarded is not
+    /// forwarded again.
     fn known_owner(&self, cluster: &Cluster) -> Option<(SessionId, MemberId)> {
         if self.parts.extensions.get::<Forwarded>().is_some() {
             return None;
@@ -261,7 +263,7 @@ impl Call {
     }
 
     /// Makes the call at the owner of its session. Returns `None` if the call must be made again. Moves `end` by the
-    /// time of the call in a handler, because that time does not count.
+    /// time that the call may have spent in the owner's handler, because that time does not count.
     async fn forward(
         &self,
         cluster: &Cluster,
@@ -379,7 +381,7 @@ impl Call {
     }
 }
 
-/// Returns the response in an answer. Returns `None` if it is malformed.
+/// Returns the response in an answer. Returns `None` if the answer is malformed.
 fn response(answer: ForwardResponse) -> Option<Response<Body>> {
     let headers = from_pairs(answer.headers)?;
     let trailers = from_pairs(answer.trailers)?;

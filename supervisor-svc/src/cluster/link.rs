@@ -58,7 +58,7 @@ pub(super) enum LinkError {
 
 type Answer = Result<ForwardResponse, LinkError>;
 
-/// A call that waits to be written. If it is dropped before that, its caller gets [`LinkError::NotReached`].
+/// A call that waits to be written. If the call is dropped unwritten, its caller gets [`LinkError::NotReached`].
 struct Outgoing {
     request: ForwardRequest,
     answer: oneshot::Sender<Answer>,
@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Passes the answers to their callers until the stream ends. Returns the reason for its end.
+/// Passes the answers to their callers until the stream ends. Returns why the stream has ended.
 async fn read(
     mut answers: Streaming<ForwardResponse>,
     unanswered: &Unanswered,

@@ -42,8 +42,8 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = ResponseFuture>,
     S: Clone + Send + Sync + 'static,
 {
-    /// Creates a gate that makes calls at this service. Streams take no more calls after some minutes, and once
-    /// `draining` fires.
+    /// Creates a gate that passes calls to this service. A stream takes no more calls after [`RENEW_AFTER`], and once
+    /// `draining` is cancelled.
     pub const fn new(service: S, cluster: Cluster, draining: CancellationToken) -> Self {
         Self {
             service,

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 /// How long a member may not beat before it is removed.
 pub(super) const DEAD_AFTER: Duration = Duration::from_secs(4);
 
-/// The usual maximum time until a member that died is removed: its last beat may be recent, and a beat of the observer
-/// may be late.
+/// The usual maximum time until a member that died is removed. It is longer than [`DEAD_AFTER`], because the member's
+/// last beat may be recent and a beat of the observer may be late.
 pub(super) const REMOVED_WITHIN: Duration = Duration::from_secs(7);
 
-/// Maximum time between two own beats that counts as continuous observation.
+/// Maximum time between two beats of this supervisor that counts as continuous observation.
 const LONGEST_GAP: Duration = Duration::from_secs(2);
 
 /// The last observation of a member.
@@ -40,12 +40,12 @@ pub(super) struct Observed {
 }
 
 impl Observer {
-    /// Forgets how long the members have been silent, because an own beat failed.
+    /// Forgets how long the members have been silent, because a beat of this supervisor failed.
     pub fn reset(&mut self) {
         self.last = None;
     }
 
-    /// Takes the members that an own beat at `now` returned.
+    /// Takes the other members that a beat of this supervisor at `now` returned.
     pub fn observe(&mut self, others: &[&Member], now: Instant) -> Observed {
         let is_continuous = self.last.is_some_and(|last| now - last <= LONGEST_GAP);
         self.last = Some(now);

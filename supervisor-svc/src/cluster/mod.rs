@@ -313,10 +313,10 @@ impl Cluster {
         self.state() == MemberState::Leaving
     }
 
-    /// Hands all sessions over to the other members and takes over no more sessions. If there is no other member, the
-    /// sessions stay here until they are released when this member leaves.
+    /// Hands all sessions over to the other members and takes over no more sessions. If there is no other active
+    /// member, this one stays active and keeps its sessions. It releases them when it leaves.
     ///
-    /// Returns the number of sessions; `None` if there is no other active member.
+    /// Returns the number of sessions that it tried to hand over; `None` if there is no other active member.
     pub async fn drain(&self) -> Option<u64> {
         self.announce(MemberState::Leaving).await;
         if !self.has_active_peer() {
@@ -347,14 +347,13 @@ impl Cluster {
     pub async fn refresh(&self) {
         match self.beat().await {
             Ok(Some(members)) => self.set_members(members),
-            // The next beat shows it too.
+            // This supervisor was removed. The next beat of `beat_until_removed` shows that too.
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "the other supervisors do not know the new state of this one yet"),
         }
     }
 
-    /// Hands a session over to any other member. Chooses another one if the chosen member begins to leave at the same
-    /// time.
+    /// Hands a session over to any other member. If that member begins to leave at the same time, chooses another one.
     async fn move_away(&self, session: SessionId) {
         let mut tries = 0;
         loop {
@@ -411,7 +410,7 @@ impl Cluster {
         session.ok_or_else(|| Status::internal("the session is missing in the answer"))
     }
 
-    /// Returns whether a member answers, and has contact with the log.
+    /// Checks that a member answers and has contact with the log.
     ///
     /// # Errors
     /// The status of the call.
@@ -453,7 +452,7 @@ impl Cluster {
                 Ok(watches) => break (others, watches),
                 Err(status) => {
                     tracing::debug!(%status, "a watch of sessions cannot follow another supervisor");
-                    // If a beat succeeded during the calls, this returns at once.
+                    // If a beat succeeded during the calls, the wait ends at once.
                     if Instant::now() >= give_up || timeout_at(give_up, beats.changed()).await.is_err() {
                         let text = "another supervisor does not answer; watch the sessions again";
                         let fault = Fault::new(Code::Unavailable, Reason::SessionMoving, text);
@@ -498,7 +497,7 @@ impl Cluster {
     /// Leaves the cluster. Other supervisors can claim the remaining sessions at once.
     pub async fn leave(&self) {
         let store = self.shared.directory.store();
-        // A beat between the two calls changes the number, so the removal is tried several times.
+        // A beat between the two calls changes the number of beats, so the removal is tried several times.
         for _ in 0..3 {
             let Ok(Some(members)) = self.beat().await else { return };
             let own = members.iter().find(|member| member.id == self.id());

@@ -29,7 +29,7 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 /// Maximum time for the answer to a ping.
 const PING_ANSWER: Duration = Duration::from_secs(2);
 
-/// Flow control window of a connection and of each of its streams, in bytes.
+/// Flow control window of a stream, in bytes. The window of a connection is four times as large.
 const WINDOW: u32 = 1024 * 1024;
 
 /// Creates the channel to another member from the member's address. A channel connects when it is first needed, and
@@ -40,8 +40,8 @@ pub struct PeerConnector(Arc<Connect>);
 type Connect = dyn Fn(&str) -> Option<Channel> + Send + Sync;
 
 impl PeerConnector {
-    /// Creates a connector that uses TCP, and TLS if the address requires it. Certificates must have this name, or
-    /// otherwise the host of the address.
+    /// Creates a connector that uses TCP, and TLS if the address requires it. Certificates must have the name
+    /// `server_name`. If it is `None`, they must have the host of the address.
     #[must_use]
     pub fn new(tls: ClientFiles, server_name: Option<String>) -> Self {
         Self::over(move |address| {
@@ -123,7 +123,7 @@ impl Peers {
         let mut headers = HeaderMap::new();
         self.sign(&mut headers, &own_caller());
         let mut open = lock(&self.open);
-        // Another call may have opened it in the meantime.
+        // Another call may have opened the link in the meantime.
         let link = link(&open).unwrap_or_else(|| Link::open(channel, MetadataMap::from_headers(headers)));
         open.links.insert(member.id, link.clone());
         Some(link)

@@ -1,15 +1,15 @@
 //! Runners attach to one supervisor, which relays their messages to the others.
 //!
 //! The relay opens a stream to each member in the runner's name, with the runner's hello. Each member handles the
-//! threads of its own sessions. Messages about a thread go to the member that last sent a message about it, or that has
-//! confirmed it in its welcome.
+//! threads of its own sessions. Messages about a thread go to the member that last sent a message about the thread, or
+//! whose welcome confirmed the thread.
 //!
 //! Invariant: a report goes to the owner of its session, or it is dropped. The runner resends unacknowledged reports on
 //! its next stream, so the relay ends the stream when a member with threads of the runner is lost.
 //!
 //! A stream to a member begins with a hello that names all threads of the runner: the member treats threads that are
-//! not in it as lost. Only the runner knows its threads. The relay therefore opens streams when the runner attaches,
-//! and asks it to attach again when another member can be reached.
+//! not in the hello as lost. Only the runner knows its threads. The relay therefore opens streams when the runner
+//! attaches, and asks the runner to attach again when another member can be reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -228,11 +228,12 @@ struct Relay {
     cluster: Cluster,
     own: MemberId,
     links: BTreeMap<MemberId, mpsc::Sender<pb::AttachRequest>>,
-    /// The messages of the members. The last item of each is `None`.
+    /// The messages of the members. The last item of each stream is `None`.
     responses: StreamMap<MemberId, BoxStream<'static, Option<Result<pb::AttachResponse, Status>>>>,
     /// The member of each thread.
     routes: HashMap<String, MemberId>,
-    /// The number of the last report of threads whose program has stopped. Their routes end with its acknowledgement.
+    /// The number of the last report of each thread whose program has stopped. The route of the thread ends when this
+    /// report is acknowledged.
     stopped: HashMap<String, u64>,
     /// Calls that check whether members without a stream can be reached.
     probes: JoinSet<(MemberId, Result<(), Status>)>,
@@ -324,14 +325,14 @@ impl Relay {
     }
 
     /// Drops the link to a member that has ended it. A member ends the link of a runner that was silent for a lease.
-    /// The other links stay: each member counts the lease from the last message that it received. If its link ended
-    /// too, it would count from that end.
+    /// The other links stay: each member counts the lease from the last message that it received. If the relay ended
+    /// another link, its member would count the lease from that end.
     fn end(&mut self, member: MemberId) -> Result<(), Reattach> {
         let ended = self.lose(member);
         if self.is_silent() { Ok(()) } else { ended }
     }
 
-    /// Returns whether the runner has been silent for too long. It sends a heartbeat in each third of its lease.
+    /// Returns whether the runner has been silent for half of its lease. A runner sends a heartbeat in each third.
     fn is_silent(&self) -> bool {
         self.last_message.elapsed() >= self.lease / 2
     }

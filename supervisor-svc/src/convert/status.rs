@@ -212,7 +212,7 @@ impl From<Failure> for Status {
     }
 }
 
-/// Returns a rejection as a gRPC status. A function because neither type belongs to this crate.
+/// Returns a rejection as a gRPC status. This crate cannot implement `From`, because neither type belongs to it.
 pub(crate) fn refused(rejection: Rejection) -> Status {
     fault(&rejection).into()
 }

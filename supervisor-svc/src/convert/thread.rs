@@ -28,7 +28,7 @@ use crate::domain::{
 /// Which data of a thread is visible to a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Whether the ids of its children are included.
+    /// Whether the ids of the thread's children are included.
     pub tree: bool,
     /// Which texts are visible.
     pub redaction: Redaction,
@@ -118,7 +118,7 @@ fn conditions(session: &Session, thread: &Thread) -> impl Iterator<Item = pb::Co
     closing.into_iter().chain(recorded)
 }
 
-/// Adds the latest telemetry of a runner to a thread, unless it belongs to another attempt.
+/// Adds the latest telemetry of a runner to a thread, unless the telemetry belongs to another attempt.
 pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>) {
     let Some(telemetry) = telemetry.filter(|telemetry| telemetry.generation == thread.generation) else {
         return;
@@ -133,9 +133,9 @@ pub fn add_telemetry(thread: &mut pb::Thread, telemetry: Option<&pb::Telemetry>)
     };
 }
 
-/// Returns the newer of two readings of a thread's counters, which only grow. The log contains checkpoints and the ends
-/// of turns, and telemetry may arrive before or after either. The cost comes from the reading with more tokens, or from
-/// the log.
+/// Combines two readings of a thread's counters. Counters only grow, so the larger value of each is the newer one. The
+/// log (`one`) contains checkpoints and the ends of turns. Telemetry (`other`) may be older or newer. The cost comes
+/// from the reading with more tokens. If both have equally many tokens, it comes from the log.
 fn newer(one: pb::Usage, other: pb::Usage) -> pb::Usage {
     let span = |usage: &pb::Usage| usage.wall_time.map(|time| (time.seconds, time.nanos));
     let tokens = |usage: &pb::Usage| usage.input_tokens.saturating_add(usage.output_tokens);
@@ -196,7 +196,8 @@ fn roll_up(session: &Session) -> pb::RollUp {
     rolled_up(|kind| session.count(kind), session.usage())
 }
 
-/// Returns the states and usage of a thread and its subtree. Walks the subtree, so the cost arises only on request.
+/// Returns the states and usage of a thread and its subtree. Walks the subtree, so call it only for a client that
+/// requests these values.
 #[must_use]
 pub fn roll_up_of(session: &Session, top: &Thread) -> pb::RollUp {
     let mut counts = BTreeMap::new();

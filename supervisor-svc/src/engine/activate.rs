@@ -21,7 +21,7 @@ use crate::domain::{
 /// The maximum number of records that are folded without yielding. Folding them takes a few tenths of a millisecond.
 const YIELD_AFTER: usize = 128;
 
-/// The number of records in the first page. It is small, because folding cannot start before it arrives.
+/// The number of records in the first page. The page is small, because folding cannot start before it arrives.
 const FIRST_PAGE: usize = 128;
 
 /// A session rebuilt from its log.
@@ -46,9 +46,9 @@ enum Base {
     Unusable(Failure),
 }
 
-/// Takes ownership of the session, which fences off an earlier owner, and loads it. Both start concurrently if only one
-/// process uses the log; otherwise another process may own the session. Events that the earlier owner still appended
-/// are folded afterwards.
+/// Takes ownership of the session, which fences off an earlier owner, and loads the session. If only one process uses
+/// the log, both steps start concurrently, and events that an earlier owner still appended are folded afterwards. If
+/// several processes share the log, loading starts after the claim, because another process may own the session.
 pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded, Failure> {
     let (claim, early) = if store.is_shared() {
         (store.claim(id).await, None)
@@ -84,7 +84,7 @@ pub(super) async fn load(store: &dyn EventStore, id: SessionId) -> Result<Loaded
     })
 }
 
-/// Updates a session that was loaded while another owner could write.
+/// Updates the session that was loaded while another owner could still write. Loads the session if there is none.
 async fn catch_up(
     store: &dyn EventStore,
     id: SessionId,
@@ -132,7 +132,7 @@ async fn restore_at_head(store: &dyn EventStore, id: SessionId) -> Result<(Sessi
 }
 
 /// Folds this page, which was requested with [`FIRST_PAGE`], and the rest of the log into the session. Reads the next
-/// page while one is folded.
+/// page while it folds a page.
 async fn fold_from(
     store: &dyn EventStore,
     id: SessionId,
@@ -151,7 +151,8 @@ async fn fold_from(
     session.ok_or(Failure::SessionNotFound(id))
 }
 
-/// Folds these records into the session. Stays on this thread for cache locality, but yields to other tasks in between.
+/// Folds these records into the session. Stays on this worker thread for cache locality, but yields to other tasks in
+/// between.
 async fn fold_page(
     id: SessionId,
     mut session: Option<Session>,
@@ -187,7 +188,7 @@ async fn base(id: SessionId, snapshot: Result<Option<Snapshot>, ReadError>) -> R
         }
         Err(error @ ReadError::Engine(_)) => return Err(error.into()),
     };
-    // The snapshot may be large.
+    // The snapshot may be large, so it is decoded on a blocking thread.
     let decoded = spawn_blocking(move || decode_snapshot(id, snapshot.sequence, &snapshot.bytes)).await;
     Ok(match decoded {
         Ok(Ok(session)) => Base::Snapshot(Box::new(session)),

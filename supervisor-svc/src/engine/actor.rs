@@ -67,13 +67,13 @@ pub(super) struct Actor {
     checked_at: Instant,
     /// When to recompute pending work. Set after a failed append.
     retry_at: Option<Instant>,
-    /// The oldest unrecorded report of each thread after a failed append, until its runner resends it.
+    /// The oldest unrecorded report of each thread after a failed append, until the runner resends this report.
     lost_reports: HashMap<ThreadId, (Generation, ReportSequence)>,
     /// When to check whether the session can be passivated.
     passivate_at: Instant,
     /// Reply channels of pending deletions.
     deletions: Vec<oneshot::Sender<Result<(), Failure>>>,
-    /// The next owner, and the reply channel of that request.
+    /// The next owner, and the reply channel of the request to hand the session over.
     hand_over: Option<(MemberId, oneshot::Sender<Result<(), Failure>>)>,
     /// Whether the session is being handed over: the next owner may write before the reply of the store arrives.
     leaving: watch::Sender<bool>,
@@ -90,7 +90,7 @@ const PAUSE_AT_DEADLINE: Duration = Duration::from_millis(50);
 /// passivation checks.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The receivers of the published state inside the service: the directory's and the actor's.
+/// The number of receivers of the published state that do not count as followers.
 const OWN_RECEIVERS: usize = 2;
 
 impl Actor {
@@ -172,7 +172,7 @@ impl Actor {
                 return;
             }
             let (wake_at, passivate_at) = (self.wake_at(), self.passivate_at);
-            // Checked before the mailboxes, so that a busy mailbox cannot delay it.
+            // The signal is checked before the mailboxes, so that a busy mailbox cannot delay it.
             match signal.has_changed() {
                 Ok(true) => {
                     signal.mark_unchanged();
@@ -346,8 +346,8 @@ impl Actor {
     }
 
     /// Returns why a command must wait. After a failed append nothing new starts for a while, so that closing succeeds
-    /// when little space is left. Reports of a thread are rejected until the lost one is resent, because acknowledging
-    /// a newer sequence number also acknowledges the older report.
+    /// when little space is left. Reports of a thread are rejected until its lost report is resent, because
+    /// acknowledging a newer report also acknowledges the lost one.
     fn rejected_after_failure(&mut self, command: &Command) -> Option<Failure> {
         let why = match command {
             Command::Spawn(_) | Command::Dispatch(_) | Command::SendInput { .. } if self.retry_at.is_some() => {
@@ -507,7 +507,8 @@ impl Actor {
     /// Returns whether the session is idle and has no followers.
     fn can_passivate(&self) -> bool {
         let is_followed = self.commits.receiver_count() > 0 || self.published.receiver_count() > OWN_RECEIVERS;
-        // A session with webhooks is activated only when the service starts, so it must not miss a deadline.
+        // The periodic activation of due sessions skips sessions with webhooks. Such a session would miss a deadline
+        // while it is passive.
         let has_deadline = self.session.expires().is_some() || tick::next(&self.session).is_some();
         let would_miss_deadline = has_deadline && !self.session.settings.webhooks.is_empty();
         !is_followed
@@ -518,7 +519,7 @@ impl Actor {
     }
 
     /// Leaves the directory if there are no other handles and no waiting messages. This is race-free: a caller either
-    /// has a handle before, and the actor stays, or finds no actor and loads the session again.
+    /// has a handle before the check, so that the actor stays, or finds no actor and loads the session again.
     fn leave(&mut self) -> bool {
         let (control, spawns) = (&self.control, &self.spawns);
         let has_left = self

@@ -80,7 +80,7 @@ pub(super) struct Pending {
     /// The runner reports that the append contains.
     pub reports: Vec<(ThreadId, Generation, ReportSequence)>,
     pub quota: ContentQuota,
-    /// The contents that the append refers to. They are durable together with it.
+    /// The contents that the append refers to. They become durable with the append.
     pub stored: Vec<Digest>,
     pub replies: Vec<PendingReply>,
 }
@@ -218,7 +218,7 @@ impl AppendBuilder {
         while !events.is_empty() {
             for event in events {
                 if let Err(error) = self.record(event, &metadata) {
-                    // Usually the first event fails to encode, and the working copy is unchanged.
+                    // Usually the event that fails is the first one, and the working copy is unchanged.
                     if self.pending.recorded.len() > recorded {
                         self.pending.recorded.truncate(recorded);
                         self.batch.records.truncate(recorded);
@@ -248,9 +248,9 @@ impl AppendBuilder {
         self.working.waits = waits;
     }
 
-    /// Returns whether the session has room for a command's contents. A client's command is rejected. Contents of the
-    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result,
-    /// the input of a repair turn and the table of a group are always stored: they are needed, and few can follow,
+    /// Returns whether to store a command's contents. Without room, a client's command is rejected. Events of the
+    /// supervisor and of runners must be recorded: they name the digests of contents that are not stored. A result, the
+    /// input of a repair turn and the table of a group are always stored: they are needed, and few more can follow,
     /// because further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.pending.quota.check(contents) else {
@@ -315,7 +315,7 @@ impl AppendBuilder {
         Ok(())
     }
 
-    /// Returns the parts of the reply that the later state does not contain.
+    /// Returns the parts of the reply that the state after the command does not contain.
     fn outcome_of(&self, command: &Command) -> Outcome {
         let about = |thread: ThreadId| Outcome {
             thread: Some(thread),
@@ -388,7 +388,7 @@ impl AppendBuilder {
     }
 }
 
-/// Returns the index entry by which a record is found without reading the log.
+/// Returns the index entry by which readers find a record without reading the log; `None` if the record has none.
 fn mark(recorded: &Recorded) -> Option<store::Mark> {
     let (kind, thread) = match &recorded.event {
         Event::Thread(id, ThreadEvent::TurnDispatched { .. }) => (store::MarkKind::Prompt, *id),

@@ -13,7 +13,7 @@ pub const ENCODINGS: usize = 3;
 /// The number of commits that a follower may lag behind before it reads the log instead.
 pub(super) const CAPACITY: usize = 256;
 
-/// The events of one append, in order. A follower's position never falls inside it.
+/// The events of one append, in order. A follower's position is never between two events of a commit.
 #[derive(Debug)]
 pub struct Commit {
     /// The events.

@@ -48,7 +48,7 @@ pub(super) async fn recall(store: &dyn EventStore, remember: &Remember, now: Uni
 }
 
 impl Deletions {
-    /// Records a request before it is carried out. The record applies only after its session is deleted.
+    /// Records a request before the deletion. The record has no effect until the session is deleted.
     pub async fn remember(&self, store: &dyn EventStore, remember: &Remember, now: UnixMillis) -> Result<(), Failure> {
         let key = key_of(remember);
         let name = slot_of(key);

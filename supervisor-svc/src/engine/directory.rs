@@ -106,7 +106,7 @@ impl Directory {
     /// [`Failure::SessionNotFound`], [`Failure::Elsewhere`], or the error of loading the session.
     pub async fn session(&self, id: SessionId) -> Result<Handle, Failure> {
         // If the actor has ended (fenced off, session deleted, store stopped), its entry is removed and the session
-        // loaded again.
+        // is loaded again.
         for _ in 0..2 {
             let look_up = self.shared.actors.look_up(id);
             let handle = match look_up.started() {
@@ -157,7 +157,7 @@ impl Directory {
         let content_bytes = new.contents.iter().map(|content| content.bytes.len() as u64).sum();
         let (session, batch) = first_batch(&new, epoch, self.clock().now())?;
         let (id, key, store) = (new.id, new.key, Arc::clone(self.store()));
-        // Uses the session's entry. A concurrent caller waits for the actor instead of loading the session
+        // Uses the session's entry, so that a concurrent caller waits for the actor instead of loading the session
         // and fencing the actor off.
         let look_up = self.shared.actors.look_up(id);
         let made = look_up.get_or_start(|| async {
@@ -267,10 +267,10 @@ impl Directory {
         session.delete().await
     }
 
-    /// Gives a session to another supervisor. Its actor here ends when its last write is durable.
+    /// Gives a session to another supervisor. The session's actor here ends when the actor's last write is durable.
     ///
     /// # Errors
-    /// The errors of [`Self::session`], or the store's error; the session then stays.
+    /// The errors of [`Self::session`], or the store's error; the session then stays here.
     pub async fn hand_over(&self, id: SessionId, to: MemberId) -> Result<(), Failure> {
         self.session(id).await?.hand_over(to).await?;
         self.shared.places.put(id, to);
@@ -288,7 +288,7 @@ impl Directory {
         self.shared.places.leave();
     }
 
-    /// Returns the other supervisor that owns a session, if it is known. The information may be out of date.
+    /// Returns the other supervisor that is known to own a session. The information may be out of date.
     #[must_use]
     pub fn known_owner(&self, id: SessionId) -> Option<MemberId> {
         self.shared.places.owner(id)
@@ -306,9 +306,9 @@ impl Directory {
     }
 
     /// Loads a session in a separate task: otherwise callers whose deadlines are shorter than the loading would restart
-    /// it again and again, and it would never end.
+    /// the loading again and again, and it would never end.
     async fn start(&self, id: SessionId) -> Result<Handle, Failure> {
-        // A supervisor that leaves still waits for a load that has begun: it hands the session over afterwards.
+        // A supervisor that leaves still waits for a load that has begun, and then hands the session over.
         let owner = self.known_owner(id);
         if owner.is_some() {
             return Err(Failure::Elsewhere { session: id, owner });

@@ -1,5 +1,5 @@
 //! Activation of passive sessions when they are due: for a deadline, or for deletion at the end of their retention.
-//! Sessions in memory do this themselves.
+//! Sessions in memory need no activation: their actors check deadlines and retention.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -58,8 +58,8 @@ impl Directory {
     /// Activates the sessions that were active when the service stopped, and after that each session that becomes due,
     /// until `ended`.
     pub async fn activate_due_sessions(&self, ended: CancellationToken) {
-        // After this round all active sessions are in memory. Passivated sessions have delivered all webhook
-        // notifications.
+        // The first round includes the sessions that are always due. After that round, all active sessions are in
+        // memory, and a session is passivated only when all its webhook notifications are delivered.
         let mut after = None;
         loop {
             let now = self.clock().now();
@@ -78,19 +78,19 @@ impl Directory {
             let next = self.until_next(now).await;
             let sleeps = async {
                 sleep(SHORTEST_SLEEP).await;
-                // A session that was passivated in the meantime may be due earlier.
+                // A session that is passivated during the sleep may be due earlier.
                 let _ = timeout(next, self.shared().due.notified()).await;
             };
             tokio::select! {
                 () = ended.cancelled() => return,
-                // The sessions of a removed member that were in its memory now need another owner.
+                // The sessions that a removed member had in memory now need another owner.
                 () = self.shared().orphans.notified() => after = None,
                 () = sleeps => {}
             }
         }
     }
 
-    /// Activates every session that is due at `now` and was not due up to `after`. Failures are logged and skipped.
+    /// Activates every session that is due by `now` and sorts after `after`. Failures are logged and skipped.
     async fn activate_due(&self, mut after: Option<Due>, now: UnixMillis) -> Result<Round, Failure> {
         let mut round = Round::default();
         loop {

@@ -30,7 +30,7 @@ pub enum Failure {
     Elsewhere {
         /// The session.
         session: SessionId,
-        /// The supervisor that owns it. `None` if that is not known.
+        /// The supervisor that owns the session. `None` if the owner is not known.
         owner: Option<MemberId>,
     },
     /// The session's actor has ended; the caller may look the session up again.

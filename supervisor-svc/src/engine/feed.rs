@@ -1,7 +1,7 @@
 //! The commit feed: the only way out of a session.
 //!
 //! A session's actor calls the process's [`Subscriber`]s and its own [`Subscription`]s after each durable append, in
-//! the order of the log and before it takes the next command. They run in the actor's task, so they must return
+//! the order of the log and before it takes the next command. Both run in the actor's task, so they must return
 //! quickly: slow work belongs in a separate task, which reports its end with [`Waker::wake`]. Followers with their own
 //! pace, such as watches, receive the same commits from [`Handle::follow`].
 
@@ -20,7 +20,7 @@ use crate::domain::{command::Command, event::Recorded, ids::SessionId, state::se
 #[derive(Clone, Copy, Debug)]
 pub struct Active<'a> {
     /// The handle of the session's actor. A subscription must not keep a clone: each clone keeps the session in memory.
-    /// Its tasks may keep one.
+    /// The subscription's tasks may keep a clone.
     pub handle: &'a Handle,
     /// The durable state.
     pub session: &'a Arc<Session>,

@@ -39,7 +39,7 @@ pub(super) struct Parts {
     pub(super) control: mpsc::Sender<Message>,
     pub(super) spawns: mpsc::Sender<Message>,
     pub(super) state: watch::Receiver<Arc<Session>>,
-    /// The actor owns the feed, so it ends with the actor and not with the last handle.
+    /// The actor owns the feed, so the feed ends with the actor and not with the last handle.
     pub(super) commits: broadcast::WeakSender<Arc<Commit>>,
     pub(super) clock: SessionClock,
     pub(super) requests: Arc<StoredRequests>,
@@ -108,7 +108,7 @@ pub struct InFlight {
     remember: Option<Remember>,
 }
 
-/// Marks a thread as waiting for others until it is dropped.
+/// Marks a thread as waiting for others until this value is dropped.
 #[derive(Debug)]
 pub struct Waiting {
     control: mpsc::Sender<Message>,
@@ -155,7 +155,7 @@ impl Handle {
         self.0.id
     }
 
-    /// Returns the sender of the actor's control mailbox. It does not keep the session in memory.
+    /// Returns the sender of the actor's control mailbox. The sender does not keep the session in memory.
     pub(super) fn control(&self) -> mpsc::Sender<Message> {
         self.0.control.clone()
     }
@@ -170,7 +170,7 @@ impl Handle {
         self.0.control.is_closed()
     }
 
-    /// Waits until the session is not being given to another supervisor. Its state may be out of date before.
+    /// Waits until the session is not being given to another supervisor. Until then, its state may be out of date.
     pub(super) async fn settled(&self) {
         // An error means that the actor has ended.
         let _ = self.0.leaving.clone().wait_for(|leaving| !leaving).await;
@@ -233,8 +233,8 @@ impl Handle {
         async move { submitted.await?.await.map_err(|_| Failure::Gone)? }
     }
 
-    /// Executes a command as [`Self::execute`], but returns when it is in the mailbox. Commands submitted in sequence
-    /// are executed in this order and share appends.
+    /// Like [`Self::execute`], but returns as soon as the command is in the mailbox. Commands submitted in sequence are
+    /// executed in this order and share appends.
     ///
     /// # Errors
     /// [`Failure::Elsewhere`], or the store's error.
@@ -279,7 +279,7 @@ impl Handle {
     /// Gives the session to another supervisor and ends its actor here.
     ///
     /// # Errors
-    /// The store's error; the session then stays.
+    /// The store's error; the session then stays here.
     pub(super) async fn hand_over(&self, to: MemberId) -> Result<(), Failure> {
         let (reply, answer) = oneshot::channel();
         self.send(&self.0.control, Message::HandOver(to, reply)).await?;
@@ -307,8 +307,8 @@ impl Handle {
         answer.await.map_err(|_| Failure::moved(self.0.id))?
     }
 
-    /// Marks a thread as waiting for others, under a separate id. The thread lends its slot to the awaited threads that
-    /// are queued below it.
+    /// Marks a thread as waiting for others. `id` identifies the wait. The thread lends its slot to the awaited threads
+    /// that are queued below it.
     ///
     /// # Errors
     /// [`Failure::Elsewhere`].

@@ -114,7 +114,7 @@ async fn store_snapshot(config: &EngineConfig, session: &Arc<Session>) {
     }
 }
 
-/// Removes the oldest part of a long log that its snapshot covers, except for recent security events.
+/// Removes the oldest records of a long log, which the snapshot includes, except for recent security events.
 async fn compact(config: &EngineConfig, session: &Session) {
     let (store, limits) = (config.store.as_ref(), config.upkeep);
     let (id, snapshot) = (session.id, session.sequence);
@@ -174,7 +174,7 @@ async fn compact_up_to(
     Ok(())
 }
 
-/// Returns the sequence up to which the oldest page of retained security events has expired.
+/// Returns the sequence up to which the retained security events have expired. Checks only the oldest page of them.
 async fn expired_evidence(
     store: &dyn EventStore,
     id: SessionId,

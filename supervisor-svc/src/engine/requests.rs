@@ -56,7 +56,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Restores requests from the store. The ones in memory are newer.
+    /// Restores requests from the store. A request that is already in memory is newer and stays unchanged.
     pub fn restore<'record>(&mut self, records: impl IntoIterator<Item = &'record RequestRecord>) {
         for record in records {
             self.done

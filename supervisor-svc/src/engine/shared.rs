@@ -49,11 +49,11 @@ pub(super) struct Shared {
     pub deletions: Deletions,
     /// Cancelled when the outcome of a write is unknown: the process must stop and replay its log.
     pub outcome_unknown: CancellationToken,
-    /// Notified when a session leaves memory that must be activated or deleted later.
+    /// Notified when a session that must be activated or deleted later leaves memory.
     pub due: Notify,
     /// Notified when sessions have lost their owner.
     pub orphans: Notify,
-    /// Permits for sessions that restore their requests. The limit leaves readers of the store to waiting callers.
+    /// Permits for sessions that restore their requests. The limit leaves some of the store's readers to callers.
     pub restores: Arc<Semaphore>,
     /// The number of writes that were refused because the session has another owner.
     pub fenced: Counter<u64>,

@@ -1,5 +1,5 @@
-//! Contents that a session's store already has. Most spawns have the same content as an earlier spawn of the same role,
-//! which need not be sent to the store again.
+//! Contents that a session's store already has. Most spawns have the same content as an earlier spawn of the same role.
+//! Such content need not be sent to the store again.
 
 use std::collections::VecDeque;
 

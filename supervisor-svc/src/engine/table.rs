@@ -17,7 +17,7 @@ type Entry = Arc<OnceCell<Handle>>;
 /// A caller's look-up of a session's actor.
 ///
 /// Invariant: an entry in which an actor may yet start is in the table, otherwise another caller would start a second
-/// actor. So a failed start does not remove the entry. The last look-up removes it if it is empty.
+/// actor. So a failed start does not remove the entry. The last look-up removes an entry without a handle.
 pub(super) struct LookUp {
     table: ActorTable,
     id: SessionId,
@@ -107,7 +107,7 @@ impl ActorTable {
         }
     }
 
-    /// Removes an actor's entry if `is_idle` and there are no other handles, existing or in the making. The check and
+    /// Removes an actor's entry if `is_idle` returns true and no other handle exists or is being created. The check and
     /// the removal happen under one lock, so no caller can look the session up in between.
     pub fn release(&self, handle: &mut Handle, is_idle: impl FnOnce() -> bool) -> bool {
         let mut entries = lock(&self.entries);

@@ -7,8 +7,8 @@ use std::{ops::RangeInclusive, time::Duration};
 pub struct UpkeepLimits {
     /// How long a session without pending work stays in memory after its last use.
     pub idle: Duration,
-    /// The number of events between two snapshots of a session in memory. This bounds the events that are folded after
-    /// a crash, beyond the snapshot.
+    /// The number of events between two snapshots of a session in memory. After a crash, it bounds the
+    /// events that are folded in addition to the snapshot.
     pub snapshot_every: u64,
     /// The number of events above which a log is compacted.
     pub compact_above: u64,

@@ -217,7 +217,7 @@ impl Subscriber for Metrics {
     }
 }
 
-/// Counts a watcher until it is dropped.
+/// Counts a watcher until this value is dropped.
 #[derive(Debug)]
 pub struct Watching(UpDownCounter<i64>);
 

@@ -42,8 +42,8 @@ const PAGE: usize = 128;
 /// The maximum number of sessions that are read concurrently from other supervisors.
 const READS_AT_ONCE: usize = 16;
 
-/// How long a page of a listing waits for sessions whose supervisor does not answer. Another supervisor takes them over
-/// in that time.
+/// How long a page of a listing waits for sessions whose supervisor does not answer. Another supervisor takes these
+/// sessions over in that time.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(8);
 
 /// The pause between two reads of a session whose supervisor does not answer.
@@ -135,7 +135,7 @@ impl Overview {
     /// # Errors
     /// The error of reading or loading the session.
     pub async fn session_now(&self, id: SessionId) -> Result<Option<pb::Session>, Failure> {
-        // The next larger id: the first session before it is this session, if it exists.
+        // The next larger id. The first session before that id is this session, if this session exists.
         let behind = Uuid::from_u128(id.as_uuid().as_u128().saturating_add(1));
         let before = Some(SessionId::from_uuid(behind));
         let mut entries = self.directory.store().summaries(before, 1).await?;
@@ -204,8 +204,8 @@ pub fn summary(session: &Session) -> Bytes {
 /// Publishes changes of sessions. Cheap to clone; all clones share the same followers.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    // Held for one change or one iteration, never across an await. A new follower takes it too, so that it either
-    // receives a change or reads the state published before it.
+    // Held for one change or one iteration, never across an await. Subscribing takes the lock too: a new follower
+    // either receives a change or reads the state that was published before the change was announced.
     followers: Arc<Mutex<Vec<Arc<Inbox>>>>,
 }
 

@@ -1,8 +1,8 @@
 //! Client of the registry, which is used for every spawn and for listing spawnable roles. All requests are pure reads
-//! or can be repeated like reads, so they are retried if the connection, not the registry, failed.
+//! or can be repeated like reads, so they are retried if the connection failed.
 //!
 //! A registry drops uploaded workspace bundles when it restarts or needs the space. A session stores its own bundle. If
-//! the registry does not hold the bundle of a session's request, this module uploads it and repeats the request
+//! the registry does not hold the bundle of a session's request, this module uploads the bundle and repeats the request
 //! ([`RegistryClient::with_workspace`]). No other module does this.
 
 mod circuit;
@@ -105,7 +105,7 @@ trait Question: Clone + Send + Sync {
         request: Request<Self>,
     ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
 
-    /// Returns the digest of the bundle that has the templates. Empty if the request needs no bundle.
+    /// Returns the digest of the workspace bundle that the request needs. Empty if it needs none.
     fn workspace_digest(&self) -> &str {
         ""
     }

@@ -4,7 +4,7 @@
 //! to be in one registry only, and all supervisors select the same one. A request whose connection is lost is repeated
 //! over another connection, to another registry if there is one.
 //!
-//! A name with one address, like that of a Kubernetes Service, counts as one registry. It is looked up for each
+//! A name with one address, like that of a Kubernetes Service, counts as one registry. The name is looked up for each
 //! connection, and the Service balances the connections.
 
 use std::{
@@ -203,8 +203,8 @@ impl Pool {
     }
 }
 
-/// Returns addresses of one family: a host with an address of each family is one registry. The result does not depend
-/// on the order of the addresses, which differs between answers of a name server.
+/// Returns the addresses of one family: a host with an address of each family counts as one registry. The result does
+/// not depend on the order of the addresses, which differs between answers of a name server.
 fn of_one_family(addresses: Vec<SocketAddr>) -> BTreeSet<SocketAddr> {
     let is_ipv4 = addresses.iter().any(SocketAddr::is_ipv4);
     let sorted: BTreeSet<_> = addresses
@@ -220,7 +220,7 @@ pub trait LookUp: Send + Sync {
     fn addresses(&self) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
-/// Counts one request on a connection until it is dropped.
+/// Counts one request on a connection until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
     registry: Arc<Registry>,

@@ -26,7 +26,7 @@ use crate::domain::{
 pub struct Resolution {
     /// Data that the role's threads share.
     pub role: Arc<Role>,
-    /// The note for a spawn without its own.
+    /// The note for a spawn that sets no note.
     pub default_note: Arc<str>,
     /// Whether its threads read their parents' instructions: the role's text follows the parent's, or the role has no
     /// text.

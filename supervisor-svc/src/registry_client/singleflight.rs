@@ -25,8 +25,8 @@ use super::{Unresolved, resolution::Resolution};
 /// wait.
 const MAX_IN_FLIGHT: usize = 2;
 
-/// Maximum time that callers share a request: many times the latency of a healthy registry. If the registry hangs,
-/// callers do not wait for each other.
+/// Maximum time that a round waits until an earlier request has ended: many times the latency of a healthy registry. If
+/// the registry hangs, the round then sends its request anyway.
 const SHARE_WITHIN: Duration = Duration::from_millis(100);
 
 type Answer = Result<Arc<Resolution>, Unresolved>;

@@ -46,7 +46,7 @@ pub(super) struct Call<'a> {
     pub method: &'static str,
     /// The request id. Empty if the request has no such field, or none is given.
     pub request_id: String,
-    /// The digest of a changing request without its request id, if it has one.
+    /// The digest of the request without its request id. Zero if there is no request id.
     pub digest: [u8; 32],
     pub caller: Caller,
     /// The session and thread of the caller's token, if a thread calls.
@@ -163,7 +163,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the session of a call: the session of the caller's token, the session that the request names, or the
-    /// session of the thread that it names.
+    /// session of the thread that the request names.
     pub async fn session_for(&self, session_id: &str, thread: Option<ThreadId>) -> Result<Handle, Status> {
         let named: Option<SessionId> = parse::optional_id("session_id", session_id)?;
         if let Some(token) = &self.token {

@@ -146,8 +146,8 @@ fn end(session: &Session, call: &Call<'_>, name: &str) -> Result<ThreadId, Rejec
     authority::authorize(session, &call.caller, call.method, id).map(|thread| thread.id)
 }
 
-/// Returns the edge that the request for `wanted` created, or the approval that it waits for. If neither exists any
-/// more, this is a retry of a request that succeeded, and the retry gets the original result.
+/// Returns the edge that the request for `wanted` created, or the approval that the edge waits for. If neither exists
+/// any more, this is a retry of a request that succeeded, and the retry gets the original result.
 fn edge_response(done: &Done, wanted: Edge) -> pb::CreateEdgeResponse {
     let id = done.outcome.other.map_or(wanted.id, EdgeId::from_uuid);
     let (edge, approval_id) = match (graph::edge(&done.session, id), graph::approval_of(&done.session, id)) {

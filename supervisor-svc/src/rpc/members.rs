@@ -104,7 +104,7 @@ fn shared(service: &SupervisorService) -> Result<&Cluster, Status> {
     })
 }
 
-/// Returns the active member with this name.
+/// Returns the member with this name, in any state.
 fn named(cluster: &Cluster, name: &str) -> Result<Member, Status> {
     let members = cluster.members();
     let found = members.iter().find(|member| member.info.name == name);
@@ -122,7 +122,7 @@ fn named(cluster: &Cluster, name: &str) -> Result<Member, Status> {
     })
 }
 
-/// Returns the member with this name, which must take over sessions.
+/// Returns the member with this name. Fails if the member is not active and therefore takes over no sessions.
 fn active(cluster: &Cluster, name: &str) -> Result<Member, Status> {
     let member = named(cluster, name)?;
     if member.last.state == MemberState::Active {

@@ -112,7 +112,7 @@ fn control_characters(field: &'static str) -> Status {
     bad(field, format!("{field} has control characters; remove them"))
 }
 
-/// Validates a reason. Returns `default` if it is empty.
+/// Validates a reason. Returns `default` if the reason is empty.
 pub(super) fn reason(given: &str, default: &str) -> Result<String, Status> {
     text("reason", given, REASON_BYTES)?;
     Ok(String::from(if given.is_empty() { default } else { given }))

@@ -39,7 +39,7 @@ impl Sent {
         })
     }
 
-    /// Returns the total size of its texts, in bytes.
+    /// Returns the total size of the prompt's texts, in bytes.
     fn size(&self) -> u64 {
         self.blocks.iter().map(|block| block.content.size).sum()
     }

@@ -137,7 +137,8 @@ pub(super) async fn close_session(
 }
 
 impl Call<'_> {
-    /// Returns the bundle of a new session, which is stored with it because the registry may drop it at any time.
+    /// Returns the workspace bundle for a new session. The session stores the bundle, because the registry may drop it
+    /// at any time.
     async fn bundle(&self, workspace_digest: String) -> Result<(ContentRef, Content), Status> {
         let files = self
             .service
@@ -151,7 +152,7 @@ impl Call<'_> {
         }))
     }
 
-    /// Returns the response of CreateSession, which is equal for a retry.
+    /// Returns the response of CreateSession without the route. A retry gets the same response.
     fn session_response(&self, handle: &Handle) -> pb::CreateSessionResponse {
         let state = handle.state();
         let root = state.root_id().and_then(|root| state.thread(root));
@@ -163,7 +164,7 @@ impl Call<'_> {
         }
     }
 
-    /// Lets the registry select the root's agent type, if the request asks for it.
+    /// Lets the registry select the root's agent type, if the request asks for automatic routing.
     async fn route_root(&self, request: &mut pb::CreateSessionRequest) -> Result<Option<pb::AgentRoute>, Status> {
         if !request.auto_route {
             return Ok(None);
@@ -185,8 +186,8 @@ impl Call<'_> {
         Ok(Some(routed))
     }
 
-    /// Builds the root. Without input, its client executes it; otherwise it runs like any other thread, but without a
-    /// slot.
+    /// Builds the root. If the request has no input, its client executes the root. Otherwise the root runs like any
+    /// other thread, but without a slot.
     async fn root(
         &self,
         request: &mut pb::CreateSessionRequest,
@@ -481,7 +482,7 @@ impl SupervisorService {
 }
 
 /// Maximum number of unread messages per watcher. Changes that occur while the outbox is full are sent later, with
-/// their values at that time.
+/// the values that are current then.
 const OUTBOX: usize = 64;
 
 pub(super) async fn watch_sessions(

@@ -134,7 +134,7 @@ pub(super) async fn resume_agent(
 ) -> Result<pb::ResumeAgentResponse, Status> {
     let (handle, target) = call.named_thread(&request.session_id, &request.thread_id).await?;
     // A thread is reopened in a settled state, without a turn that could wait in the queue. Both values of on_limit
-    // therefore reject.
+    // therefore reject a resume that exceeds a limit.
     parse::choice::<OnLimit>("on_limit", request.on_limit)?;
     let asked = call.approval_request(&handle, &request, || json!({"id": request.thread_id}));
     call.await_approval(&handle, asked).await?;

@@ -99,7 +99,7 @@ pub(super) async fn list_spawnable_agents(
         let question = registry::ListAgentsRequest {
             cwd: state.workspace(&thread).to_owned(),
             workspace_digest: state.settings.workspace_digest.clone(),
-            // A list omits broken roles. A request that names a broken role gets its error.
+            // A list omits broken roles. A request that names a broken role gets the error of that role.
             allow_partial: request.agent_type.is_none(),
             agent_type: request.agent_type,
             expanded: request.expanded,
@@ -149,7 +149,7 @@ fn is_offered(session: &Session, thread: &Thread, tool: &str) -> bool {
     !too_deep && !no_node && !no_group && !no_result && thread.effective.allows(tool)
 }
 
-/// Returns whether a result of the thread is requested, by waiting input or by an earlier one.
+/// Returns whether a result of the thread is requested, by waiting or by earlier input.
 fn expects_result(thread: &Thread) -> bool {
     wants_result(thread) || thread.pending_inputs.iter().any(|input| input.result_repairs.is_some())
 }
@@ -188,7 +188,7 @@ pub(super) async fn authorize_tool(
     let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
-        // A caller that waits for the full approval timeout receives the decision.
+        // A caller that wants to wait for the full approval timeout waits until the decision, which may be its expiry.
         long if long >= state.settings.approval_timeout => DECIDED_WITHIN,
         short => short,
     };
@@ -229,8 +229,8 @@ pub(super) async fn authorize_tool(
 }
 
 impl SupervisorService {
-    /// Returns whether the thread's runner confines the programs that it executes. Without a kind, returns whether all
-    /// of the runner's kinds do.
+    /// Returns whether the thread's runner confines the programs of a kind. If the kind is empty, returns whether the
+    /// runner confines the programs of all its kinds.
     fn confines(&self, state: &Session, id: ThreadId, kind: &str) -> bool {
         let runner = state.thread(id).and_then(|thread| thread.runner.as_ref());
         let Some((runner, thread)) = runner.zip(state.thread(id)) else {

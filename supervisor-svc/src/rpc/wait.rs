@@ -82,7 +82,7 @@ pub(super) async fn wait_agents(
     };
     let handle = match call.session_for(&request.session_id, one).await {
         Ok(handle) => handle,
-        // The operator named no session, and no session has one of the threads.
+        // The operator named no session, and no session has any of the threads.
         Err(status) if status.code() == Code::NotFound && request.session_id.is_empty() => {
             return Ok(pb::WaitAgentsResponse {
                 not_found_ids: request.thread_ids,
@@ -125,7 +125,7 @@ pub(super) async fn wait_agents(
     call.await_approval(&handle, asked).await?;
     // The time starts now, because the operator's approval may have taken a while.
     let until = Instant::now() + wait_time(request.timeout, call.deadline)?;
-    // The thread counts as waiting until the call ends.
+    // A calling thread counts as waiting until the call ends.
     let _waiting = match &call.caller {
         Caller::Thread { id, generation } => {
             let wait = Wait::new(*id, *generation, Arc::new(known.clone()));
@@ -165,7 +165,8 @@ pub(super) async fn wait_agents(
 }
 
 impl SupervisorService {
-    /// Returns the first of the threads that exists. It identifies the session of a call that names none.
+    /// Returns the first of the threads that exists. That thread identifies the session of a call that names no
+    /// session.
     async fn first_existing(&self, ids: &[ThreadId]) -> Result<Option<ThreadId>, Status> {
         for id in ids {
             let session = self.directory.store().session_of(*id).await;
@@ -225,7 +226,7 @@ impl SupervisorService {
     }
 }
 
-/// Marks a thread as waiting until it is dropped. The thread's silence is measured from the end of the wait.
+/// Marks a thread as waiting until this value is dropped. The thread's silence is measured from the end of the wait.
 struct ThreadWait {
     // Dropped before the handle, so that the session is in memory when the wait ends.
     _waiting: Waiting,

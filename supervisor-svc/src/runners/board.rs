@@ -92,7 +92,7 @@ impl<V: Default> Board<V> {
         sessions.count -= forgotten.map_or(0, |threads| threads.values.len());
     }
 
-    /// Removes a passivated session if none of its threads has a value. Other values remain available for later
+    /// Removes a passivated session if none of its threads has a value. Otherwise the values remain available for later
     /// watchers.
     pub fn tidy(&self, session: SessionId) {
         let mut sessions = lock(&self.sessions);
@@ -105,7 +105,7 @@ impl<V: Default> Board<V> {
         }
     }
 
-    /// Forgets the thread whose value has the least number.
+    /// Forgets the thread, in any session, whose value has the least number.
     pub(super) fn forget_least(&self, number: impl Fn(&V) -> u64) {
         let mut sessions = lock(&self.sessions);
         let numbers = sessions.all.iter().flat_map(|(session, threads)| {

@@ -102,11 +102,12 @@ struct Dispatch {
     silence: SilenceCheck,
     /// The results of ended tasks. Bounded by the threads: each has at most one dispatch and one delivery.
     ended: Arc<Mutex<Vec<TaskEnd>>>,
-    /// The attempts that another supervisor has dispatched.
+    /// The attempts that another supervisor dispatched, while they are being taken over.
     inherited: Option<Inherited>,
 }
 
-/// Attempts that runners held when this supervisor took the session over. A runner names them in its next hello.
+/// Attempts that runners held when this supervisor took the session over. A runner names such attempts in its
+/// next hello.
 struct Inherited {
     taken_over: Instant,
     attempts: HashMap<ThreadId, Generation>,
@@ -115,7 +116,7 @@ struct Inherited {
 }
 
 impl Inherited {
-    /// Returns the attempts of a session that was just activated, if another supervisor may have had it.
+    /// Returns the attempts of a session that was just activated, if another supervisor may have owned it before.
     fn of(session: &Session, services: &Services) -> Option<Self> {
         let has_holder = |thread: &&Arc<Thread>| thread.status.kind().is_open() && thread.holder().is_some();
         let held = session.in_spawn_order().filter(has_holder);
@@ -176,8 +177,8 @@ impl Subscription for Dispatch {
                     self.check_holder(session, thread, commands);
                 }
                 TaskEnd::Dispatch(thread, DispatchEnd::Failed) => {
-                    // Until the retry, the thread counts as dispatching. Otherwise the slot that it released would
-                    // start the dispatch again at once.
+                    // Until the retry, the thread counts as dispatching. Otherwise the slot that the failed dispatch
+                    // released would start the next one at once.
                     let failed = self.failed.get_or_insert_with(|| FailedDispatches {
                         threads: Vec::new(),
                         retry_at: Instant::now() + RETRY_DELAY,
@@ -234,8 +235,8 @@ impl Dispatch {
         }
     }
 
-    /// Returns when the inherited attempts must be checked: at the next recall, and at half and at the end of the lease
-    /// that begins with the takeover.
+    /// Returns when to check the inherited attempts next: at the next recall, and when half and all of the lease that
+    /// began with the takeover is over.
     fn check_inherited_at(&self) -> Option<Instant> {
         let inherited = self.inherited.as_ref()?;
         let lease = self.services.hub.lease();
@@ -262,7 +263,7 @@ impl Dispatch {
             let (id, event) = match &recorded.event {
                 Event::Thread(id, event) => (*id, event),
                 Event::Session(SessionEvent::Updated(_)) => {
-                    // The events may have ended a pause.
+                    // The update may have ended a pause.
                     self.dispatch_waiting(after, commands);
                     continue;
                 }
@@ -433,7 +434,7 @@ impl Dispatch {
         })
     }
 
-    /// Marks a thread's program as idle after its turn, so that the runner may stop it when it needs the slot.
+    /// Marks a thread's program as idle after its turn, so that it can be stopped when another thread needs its slot.
     fn set_idle(&self, session: &Session, id: ThreadId) {
         if let Some(thread) = session.thread(id)
             && let Some(runner) = thread.holder()
@@ -443,8 +444,8 @@ impl Dispatch {
     }
 
     /// Stops the program of a closed thread. Its runner may have attached again in the meantime. The thread has no
-    /// further effects, so this is the last message about the attempt. A runner that attaches later learns it from its
-    /// welcome.
+    /// further effects, so this is the last message about the attempt. A runner that attaches later learns from its
+    /// welcome that the attempt is over.
     fn stop_closed(&self, before: &Session, id: ThreadId) {
         if let Some(thread) = before.thread(id)
             && let Some(runner) = thread.holder()
@@ -500,7 +501,7 @@ impl Dispatch {
         }
     }
 
-    /// Sends steering input once per stream. When a runner attaches or disconnects, all of it is checked again.
+    /// Sends steering input once per stream. When a runner attaches or disconnects, all input is checked again.
     fn steer(&mut self, session: &Session, id: ThreadId, runner: RunnerId, turn: Turn, up_to: InputNumber) {
         let after = match self.steering.get(&id) {
             // One delivery at a time keeps inputs in order.
@@ -532,7 +533,7 @@ impl Dispatch {
     }
 
     /// Asks the runner to stop the program. If there is no program or the cascade's time is over, closes the thread
-    /// without a confirmation.
+    /// without the runner's confirmation.
     fn stop(
         &self,
         session: &Active<'_>,
@@ -546,8 +547,8 @@ impl Dispatch {
         let overdue = deadline.is_some_and(|deadline| deadline <= now);
         let hub = &self.services.hub;
         let forced = match self.attempt_state(runner, id, generation) {
-            // The runner receives the stop after that is recorded. It may be the first stop message, if the thread's
-            // children took all of the time or the time was zero.
+            // The runner receives a stop after the close is recorded. This may be its first stop message, if the
+            // thread's children took all of the time or the time was zero.
             AttemptState::Held if overdue => true,
             AttemptState::Held => {
                 let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(now));

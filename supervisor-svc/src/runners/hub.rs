@@ -40,7 +40,7 @@ const RECALL_AFTER: Duration = Duration::from_secs(1);
 pub(crate) const OUTBOX: usize = 1_024;
 
 /// The maximum number of lost runners that are remembered, most recently lost first. Forgetting a runner is safe: the
-/// attempts of an unknown runner are lost too, and it may attach again like any other.
+/// attempts of an unknown runner are lost too, and a forgotten runner may attach again like any other.
 const MAX_LOST: usize = 64;
 
 /// The relation of a runner to an attempt at a thread.
@@ -48,7 +48,7 @@ const MAX_LOST: usize = 64;
 pub enum AttemptState {
     /// The runner is attached and holds the attempt.
     Held,
-    /// The runner does not hold the attempt, or did not hold it when it disconnected.
+    /// The runner does not hold the attempt, or did not hold it when the runner disconnected.
     Absent,
     /// The runner is disconnected within its lease.
     Disconnected,
@@ -200,8 +200,8 @@ impl RunnerHub {
             .unwrap_or_default()
     }
 
-    /// Marks the program of an attempt as idle after a turn. It waits for the next turn until its slot is needed or the
-    /// runner drains.
+    /// Marks the program of an attempt as idle after a turn. The program waits for the next turn until its slot is
+    /// needed or the runner drains.
     pub fn set_idle(&self, id: &RunnerId, thread: ThreadId, generation: Generation) {
         match self.change(id, |runner| runner.set_idle(thread, generation)) {
             None | Some(IdleAction::Keep) => {}
@@ -241,7 +241,7 @@ impl RunnerHub {
         let roster = lock(&self.roster);
         let away_since = match (roster.runners.get(id), taken_over) {
             (Some(runner), Some(at)) if runner.held(thread, generation).is_none() && runner.attached_at < at => at,
-            // This applies to a disconnected runner too: it cannot receive an attempt that it did not hold before.
+            // This applies to a disconnected runner too: such a runner receives no attempt that it did not hold before.
             (Some(runner), _) if runner.held(thread, generation).is_none() => return AttemptState::Absent,
             (Some(runner), _) => match runner.link {
                 Link::Attached { .. } => return AttemptState::Held,
@@ -259,8 +259,8 @@ impl RunnerHub {
         }
     }
 
-    /// Asks an attached runner to attach again, if its stream is older than `since`: its hello then names the attempts
-    /// that have moved to this supervisor since. Returns when to ask if that is too early now.
+    /// Asks an attached runner to attach again, if its stream is older than `since`: its next hello names the attempts
+    /// that have moved to this supervisor. If it is too early to ask, returns the time at which to ask.
     pub fn recall(&self, id: &RunnerId, since: Instant) -> Option<Instant> {
         let mut roster = lock(&self.roster);
         let runner = roster.runners.get_mut(id)?;
@@ -291,7 +291,7 @@ impl RunnerHub {
     }
 
     /// Returns whether the operating system enforces the sandbox for a thread that the runner executes as `kind`. If
-    /// `kind` is `None`, all of the runner's kinds must.
+    /// `kind` is `None`, it must enforce the sandbox for all of the runner's kinds.
     #[must_use]
     pub fn confines(&self, id: &RunnerId, kind: Option<&str>, sandbox: Sandbox) -> bool {
         let roster = lock(&self.roster);
@@ -312,14 +312,14 @@ impl RunnerHub {
             })
     }
 
-    /// Sends the start of an attempt at a thread. Returns false if it was not sent.
+    /// Sends the start of an attempt at a thread. Returns false if the message was not sent.
     #[must_use]
     pub fn start(&self, id: &RunnerId, thread: ThreadId, generation: Generation, start: pb::StartThread) -> bool {
         tracing::debug!(runner = %id, session = start.session_id, %thread, "start");
         self.send_about(id, thread, generation, Message::StartThread(start))
     }
 
-    /// Sends the next turn of a thread that the runner holds. Returns false if it was not sent.
+    /// Sends the next turn of a thread that the runner holds. Returns false if the message was not sent.
     #[must_use]
     pub fn deliver_turn(&self, id: &RunnerId, thread: ThreadId, generation: Generation, turn: pb::Turn) -> bool {
         self.send_about(
@@ -335,7 +335,7 @@ impl RunnerHub {
         )
     }
 
-    /// Sends more input for a running turn. Returns false if it was not sent.
+    /// Sends more input for a running turn. Returns false if the message was not sent.
     pub fn deliver_input(
         &self,
         id: &RunnerId,
@@ -390,7 +390,7 @@ impl RunnerHub {
     /// Stops the program of an ended attempt immediately. Sends nothing to a runner that does not hold the attempt.
     pub fn stop_ended(&self, id: &RunnerId, thread: ThreadId, generation: Generation, why: StopReason) {
         let message = stop_message(thread, generation, ClosePolicy::Kill, Duration::ZERO, why);
-        // If this is not sent, the runner's next welcome stops the attempt.
+        // If the message is not sent, the runner's next welcome stops the attempt.
         let _ = self.send_about(id, thread, generation, message);
     }
 
@@ -424,8 +424,8 @@ impl RunnerHub {
         stream
     }
 
-    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the last
-    /// message, or the end of the stream if that is later.
+    /// Marks a runner as disconnected, unless a newer stream replaced this one. The lease runs from `since`: the end
+    /// of the stream, or the last message if the runner was silent.
     pub(super) fn detach(&self, id: &RunnerId, stream: u64, since: Instant) {
         let mut roster = lock(&self.roster);
         if let Some(runner) = roster.runners.get_mut(id)
@@ -458,7 +458,7 @@ impl RunnerHub {
         }
     }
 
-    /// Removes an attempt that the runner rejected. `full` means that it has no free slot.
+    /// Removes an attempt that the runner rejected. `full` means that the runner has no free slot.
     pub(super) fn start_rejected(&self, id: &RunnerId, thread: ThreadId, generation: Generation, full: bool) {
         if self.change(id, |runner| runner.reject(thread, generation, full)) == Some(true) {
             self.announce();
@@ -473,7 +473,7 @@ impl RunnerHub {
     }
 
     /// Sends a message about an attempt, as [`Self::send`], if the runner holds that attempt. A runner that came back
-    /// without the attempt must not receive it: no later message would refer to the work.
+    /// without the attempt must not receive the message: no later message would stop the work that it starts.
     fn send_about(&self, id: &RunnerId, thread: ThreadId, generation: Generation, message: Message) -> bool {
         let roster = lock(&self.roster);
         let runner = roster.runners.get(id);
@@ -721,7 +721,7 @@ mod tests {
         };
         let is_known = |number: usize| lock(&hub.roster).runners.contains_key(&id(number));
 
-        // The first runner stays attached. One more than the maximum of the others is lost.
+        // The first runner stays attached. The others are lost: one more than the maximum.
         attach(0);
         for number in 1..=MAX_LOST + 1 {
             let stream = attach(number);

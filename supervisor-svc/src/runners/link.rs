@@ -98,7 +98,7 @@ pub(crate) type ForRunner = ReceiverStream<Result<pb::AttachResponse, Status>>;
 /// Returns the first message of a runner's stream, which must be a hello.
 ///
 /// # Errors
-/// INVALID_ARGUMENT if it is another message or does not arrive in time.
+/// INVALID_ARGUMENT if the first message is not a hello or does not arrive in time.
 pub(crate) async fn first_hello(incoming: &mut FromRunners) -> Result<pb::RunnerHello, Status> {
     let first = match timeout(HELLO_WITHIN, incoming.try_next()).await {
         Ok(first) => first?.and_then(|first| first.message),
@@ -166,7 +166,7 @@ impl RunnerGate {
         self.directory.prices().of_thread(session, thread, now)
     }
 
-    /// Returns the action for each thread that a returning runner holds, and the attempts that it keeps.
+    /// Returns the action for each thread that a returning runner holds, and the attempts that the runner keeps.
     async fn review(
         &self,
         runner: &RunnerId,
@@ -181,15 +181,15 @@ impl RunnerGate {
                 applied_report_sequence: 0,
             };
             let found = match self.thread(&held.thread_id).await {
-                // The owner of the session decides about the thread, or the hello of the next stream does. The thread
-                // continues until then. If the owner is not known, it may be this supervisor, so the runner must attach
-                // again.
+                // The owner of the session decides about the thread when it receives the hello of this stream or of the
+                // next one. The thread continues until then. An unknown owner may be this supervisor, so the runner
+                // must attach again.
                 Err(Failure::Elsewhere { owner: Some(_), .. }) => continue,
                 found => found?,
             };
             if let Some((session, thread)) = found
                 && thread.is_held_by(runner, Generation::new(held.generation))
-                // The turn was sent but did not arrive, so it is still pending. The attempt ends and a new one starts.
+                // If the numbers differ, the turn was sent but did not arrive. The attempt ends and a new one starts.
                 && (thread.turn.awaits_dispatch() || thread.turn.number().get() == held.turn)
             {
                 verdict.go_on = true;
@@ -436,8 +436,8 @@ impl Stream {
                             tracing::info!(runner = %self.runner, "runner draining");
                             self.gate.hub.drain(&self.runner);
                         }
-                        // Every message renews the lease. A second hello is ignored. Commands are levels and need no
-                        // acknowledgement.
+                        // Every message renews the lease. A second hello is ignored. Commands need no
+                        // acknowledgement: the next stream repeats the commands whose effects are pending.
                         FromRunner::Hello(_) | FromRunner::CommandAck(_) => {}
                     }
                 }
@@ -445,7 +445,8 @@ impl Stream {
         }
     }
 
-    /// Records activity of an attempt. A message about an attempt proves that it is alive and ends a stall.
+    /// Records activity of an attempt. A message about an attempt proves that the attempt is alive, and ends a
+    /// stall.
     async fn record_activity(&self, message: &FromRunner) {
         let Some((thread, generation)) = attempt_of(message) else {
             return;
@@ -474,7 +475,7 @@ impl Stream {
         let Ok(session) = self.gate.directory.session(session).await else {
             return;
         };
-        // The result is not awaited. If this is not recorded, the next message records it.
+        // The result is not awaited. If the append fails, the next message records the end of the stall.
         let _ = session.submit(command, Origin::service(), None, Vec::new()).await;
     }
 
@@ -890,8 +891,9 @@ fn bad_hello(field: &str, text: &str) -> Status {
     Fault::bad_field(Reason::InvalidArgument, field, text).into()
 }
 
-/// Returns the requested result that a completed turn did not report, with the turn's last message. A requested
-/// result changes only when a turn is dispatched or reported, so the state before the report is sufficient.
+/// Returns the request for a result that a completed turn has not reported, and the turn's last message. Such a
+/// request changes only when a turn is dispatched or a result is reported, so the state before the report of the
+/// turn's end is sufficient.
 fn result_request(
     session: &Session,
     thread: ThreadId,

@@ -22,7 +22,7 @@ pub(crate) const MAX_THREADS: usize = 1_024;
 pub struct Piece {
     /// The thread.
     pub thread: ThreadId,
-    /// The attempt that wrote it.
+    /// The attempt that wrote the text.
     pub generation: Generation,
     /// The text.
     pub text: Arc<str>,

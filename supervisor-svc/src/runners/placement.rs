@@ -67,8 +67,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// Returns whether the runner accepts threads of this session and has the labels. Does not check what it can
-    /// enforce. A runner for single use that has a session counts as full for others.
+    /// Returns whether the runner accepts threads of this session and has the labels. Does not check what the
+    /// runner can enforce. A runner for single use that has a session counts as full for others.
     pub fn is_for(&self, need: &Need<'_>) -> bool {
         let takes_session = self.is_single_use || self.session.is_none_or(|only| only == need.session);
         takes_session

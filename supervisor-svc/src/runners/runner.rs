@@ -38,8 +38,8 @@ enum Program {
     Busy,
     /// The program waits for its thread's next turn.
     Idle { since: Instant },
-    /// The program received a stop although its thread is open. `slot_for` is the thread that waits for its slot, if
-    /// any.
+    /// The program received a stop although its thread is open. `slot_for` is the thread that waits for the
+    /// program's slot, if any.
     Stopping { slot_for: Option<ThreadId> },
 }
 
@@ -81,7 +81,8 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// Creates an attached runner with these attempts. Keeps the last activity of attempts on `earlier` streams.
+    /// Creates an attached runner with these attempts. Keeps the last activity of attempts that its `earlier` entry
+    /// held.
     pub fn new(
         offer: Offer,
         link: Link,
@@ -142,7 +143,7 @@ impl Runner {
         self.is_attached() && !self.is_draining && self.offer.is_for(need) && self.offer.enforces(need)
     }
 
-    /// Returns the only session whose threads the runner takes; `None` if it takes those of any session.
+    /// Returns the only session whose threads the runner takes; `None` if it takes threads of any session.
     pub fn session(&self) -> Option<SessionId> {
         let of_first_thread = || self.held.values().next().map(|held| held.session);
         self.offer
@@ -226,7 +227,8 @@ impl Runner {
         Some(held.session)
     }
 
-    /// Returns the time of an attempt's last activity; `None` if the runner does not hold it or is disconnected.
+    /// Returns the time of an attempt's last activity; `None` if the runner is disconnected or does not hold the
+    /// attempt.
     pub fn last_activity(&self, thread: ThreadId, generation: Generation) -> Option<Instant> {
         let held = self.held(thread, generation).filter(|_| self.is_attached());
         held.map(|held| held.last_activity)
@@ -234,7 +236,8 @@ impl Runner {
 
     // ---- idle programs ----
 
-    /// Marks the program of an attempt as busy with the next turn. Returns false if it has ended or is stopping.
+    /// Marks the program of an attempt as busy with the next turn. Returns false if the program has ended or is
+    /// stopping.
     pub fn resume(&mut self, thread: ThreadId, generation: Generation) -> bool {
         match self.held_mut(thread, generation) {
             Some(held) if !matches!(held.program, Program::Stopping { .. }) => {
@@ -268,8 +271,8 @@ impl Runner {
         }
     }
 
-    /// Returns the thread whose program has been idle longest, and since when. Returns `None` for a runner for single
-    /// use, because it ends with its last program.
+    /// Returns the thread whose program has been idle longest, and since when. Returns `None` if no program is idle,
+    /// and for a runner for single use, because such a runner ends with its last program.
     pub fn longest_idle(&self) -> Option<(ThreadId, Instant)> {
         if self.offer.is_single_use {
             return None;

@@ -1,5 +1,5 @@
 //! Delivery of more input to a running turn. Nothing is recorded here: the input stays queued until its runner reports
-//! that it was taken, and the next turn gets the rest. Duplicates are harmless, because runners recognise inputs by
+//! that the program took it. The next turn gets the rest. Duplicates are harmless, because runners recognise inputs by
 //! number.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl SteerJob {
         let wanted = waiting.filter(|input| input.number > self.after && input.number <= self.up_to);
         for waiting in wanted {
             let input: pb::Input = read_message(self.services.store.as_ref(), self.session, &waiting.content).await?;
-            // An override applies to the prompt of the next turn, and so do all later inputs.
+            // An override applies to the prompt of the next turn. This input and all later ones wait for that turn.
             if !input.r#override.is_empty() {
                 return Ok(Steering::Over { turn });
             }

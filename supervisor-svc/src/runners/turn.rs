@@ -46,7 +46,8 @@ pub(super) struct DispatchJob {
 /// The result of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DispatchEnd {
-    /// The dispatch is recorded and sent, or the thread changed in the meantime and nothing is recorded.
+    /// The dispatch is recorded and sent. Or it is not recorded, because the thread changed in the meantime or the
+    /// record was too large and the turn has ended.
     Done,
     /// The dispatch is recorded, but the runner was not reachable or no longer holds the attempt. The holder must be
     /// checked.
@@ -69,7 +70,8 @@ struct Prompt {
 
 impl DispatchJob {
     /// Chooses a suitable runner and reserves it for the thread. A runner that still has the program continues with it.
-    /// Any other placement is a new attempt, unless the present attempt was never dispatched.
+    /// Any other placement is a new attempt, unless the present attempt was never dispatched. Returns `None` if no
+    /// suitable runner has a free slot.
     pub fn begin(
         services: &Arc<Services>,
         active: &Active<'_>,
@@ -202,7 +204,7 @@ impl DispatchJob {
             .filter_map(|block| Some((BlockKind::from_number(block.kind).ok()?, block.text.clone())))
             .collect();
         texts.push((BlockKind::Task, task));
-        // All waiting inputs share one block, because the record of the turn names each block.
+        // The overrides of all waiting inputs share one block, because the record of the turn lists every block.
         let overrides = inputs.iter().map(|input| input.r#override.as_str());
         let overrides: Vec<&str> = overrides.filter(|text| !text.is_empty()).collect();
         if !overrides.is_empty() {
@@ -269,7 +271,7 @@ impl DispatchJob {
     }
 
     /// Returns the schema of the result that the turn has to report. Empty if no result is requested, or if the program
-    /// knows it from an earlier turn.
+    /// knows the schema from an earlier turn.
     async fn result_schema(&self, inputs: &[pb::Input]) -> Result<String, Failure> {
         let newest = inputs.iter().rev().find(|input| !input.result_schema.is_empty());
         match (newest, &self.thread.result_request, self.extent) {
@@ -309,7 +311,7 @@ impl DispatchJob {
         read_message(self.services.store.as_ref(), self.session.id, content).await
     }
 
-    /// Sends the turn to its runner. Returns whether it was queued.
+    /// Sends the turn to its runner. Returns whether the message was queued.
     fn send(&self, thread: &Thread, prompt: Prompt) -> bool {
         let turn = pb::Turn {
             turn: thread.turn.number().get(),

@@ -1,6 +1,6 @@
-//! Decisions on tool calls of an agent's program, its runner, an operator or the service itself. An allowed call
-//! touches memory only. A refused call is recorded concurrently with the reply. A call that needs an operator is
-//! recorded before the reply.
+//! Decisions on tool calls. An agent's program, its runner, an operator or the service itself asks for a decision. An
+//! allowed call touches memory only. A refused call is recorded concurrently with the reply. A call that needs an
+//! operator is recorded before the reply.
 
 mod claims;
 mod denials;
@@ -71,7 +71,7 @@ pub struct ToolCallRequest {
     pub paths: Vec<String>,
     /// Whether the runner confines the execution.
     pub confined: bool,
-    /// Whether the runner confines its writes to the session's docs/.
+    /// Whether the runner confines the writes of the call to the session's docs/.
     pub docs_only: bool,
 }
 
@@ -290,8 +290,8 @@ fn described(call: &ToolCallRequest, approval: ApprovalId) -> ToolCall<'_> {
     }
 }
 
-/// Claims the decision for this call. Returns false if another call has claimed it. In a thread without turns a
-/// decision applies to the first call that receives it; it does not cover concurrent equal calls.
+/// Claims the decision for this call. Returns false if another call has claimed it. In a thread without turns, a
+/// decision applies only to the first call that receives it, and not to concurrent equal calls.
 fn claim(
     claims: &ClaimedDecisions,
     state: &Session,
@@ -310,8 +310,8 @@ fn claim(
     is_unique || decided.is_none_or(|decided| claims.claim(decided))
 }
 
-/// Returns the approval id of a call. Within a turn a call has one approval. In a thread without turns it is the first
-/// id whose approval answers the call or that is unused.
+/// Returns the approval id of a call. Within a turn, equal calls have one id. In a thread without turns, the result is
+/// the first id that is unused or whose approval answers the call.
 fn approval_of(
     claims: &ClaimedDecisions,
     state: &Session,
@@ -346,7 +346,7 @@ fn approval_of(
         .unwrap_or(first)
 }
 
-/// Hashes the properties that name a call's approvals. The same call finds them again, and they apply to no other call.
+/// Hashes the properties from which a call's approval ids are derived. Only an equal call has the same ids.
 fn hash_of(thread: &Thread, call: &ToolCallRequest) -> Sha256 {
     let mut hash = Sha256::new();
     hash.update(thread.id.as_uuid().as_bytes());

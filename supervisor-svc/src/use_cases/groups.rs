@@ -1,5 +1,5 @@
-//! Runs the groups of sessions: spawns their items as far as their concurrency allows, and ends them. All pending work
-//! is derived from the state, so a restart continues from the state.
+//! Runs the groups of sessions: spawns the items of each group as far as its concurrency allows, and ends each complete
+//! group. All pending work is derived from the state, so a restart continues from the state.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -38,7 +38,7 @@ use crate::{
 
 /// The reason why a spawn cannot be committed.
 pub enum Unspawnable {
-    /// The registry's verdict on the spawn; it is recorded.
+    /// The registry rejected the spawn. Its verdict is recorded.
     Verdict(Status),
     /// The outcome of the spawn could not be determined, so nothing is recorded.
     Unknown(Status),
@@ -98,7 +98,7 @@ pub struct SpawnArguments {
     pub parent: ThreadId,
     /// The role.
     pub role: NamedRole,
-    /// The text by which the registry selects an agent type, if the request asks for it.
+    /// The text by which the registry selects an agent type, if the request asks for automatic routing.
     pub route_text: Option<String>,
     /// The persona.
     pub agent_name: String,
@@ -159,7 +159,7 @@ pub struct SpawnResult {
     pub done: Done,
     /// Warnings of the registry.
     pub warnings: Vec<String>,
-    /// The agent type that the registry selected, if the request asked for it.
+    /// The agent type that the registry selected, if the request asked for automatic routing.
     pub route: Option<pb::AgentRoute>,
 }
 
@@ -167,7 +167,7 @@ pub struct SpawnResult {
 pub struct Prepared {
     /// The command.
     pub spawn: Box<Spawn>,
-    /// The contents that its events refer to.
+    /// The contents that the events of the spawn refer to.
     pub contents: Vec<Content>,
     /// Warnings of the registry.
     pub warnings: Vec<String>,
@@ -208,7 +208,7 @@ impl Spawner {
     ) -> Result<SpawnResult, Status> {
         let state = handle.state();
         let route = match arguments.route_text.take() {
-            // Boxed because it is rare: otherwise the future of every spawn would reserve memory for it.
+            // Boxed because routing is rare: otherwise the future of every spawn would reserve memory for it.
             Some(text) => Some(Box::pin(self.route(&caller, &state, &arguments, text)).await?),
             None => None,
         };
@@ -360,7 +360,7 @@ impl Spawner {
             parent: Some(parent.id),
             client_owned: false,
             role: Arc::clone(&resolved.role),
-            // The engine computes the child's permissions from these and the parent's grant.
+            // The engine computes the child's permissions later, from the resolution and the parent's grant.
             sandbox: resolved.sandbox,
             effective: Policy::unrestricted(),
             grant: Policy::unrestricted(),
@@ -399,7 +399,7 @@ impl Spawner {
         })
     }
 
-    /// Returns the registry client for a session's requests, which may need its bundle.
+    /// Returns the registry client for a session's requests, which may need the session's workspace bundle.
     #[must_use]
     pub fn registry_for(&self, session: &Session) -> RegistryClient {
         let stored = StoredWorkspace::of(session, self.directory.store());
@@ -439,7 +439,7 @@ fn check_directory(caller: &Caller, parent: &str, wanted: &str) -> Result<(), Re
     }
 }
 
-/// Returns the spawn's working directory, which is also where its role is looked up.
+/// Returns the spawn's working directory, where the registry also looks the role up.
 fn directory(session: &Session, parent: &Thread, arguments: &SpawnArguments) -> String {
     if arguments.working_directory.is_empty() {
         session.workspace(parent).to_owned()

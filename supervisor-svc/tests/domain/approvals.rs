@@ -138,7 +138,7 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
     narrow(&mut world, EdgeManagement::SelfOnly);
     ask(&mut world, lead);
 
-    // The thread keeps the edge management of its spawn. The setting restricts it only while it is set.
+    // A thread keeps the edge management of its spawn. The session's setting limits the thread only while it is narrow.
     let mut spawn = world.wanted_by(lead);
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;
@@ -490,7 +490,8 @@ fn denied_thread_releases_its_alias() {
     assert_eq!(World::replay(&world.log), world.session);
 }
 
-/// Otherwise a thread whose spawns need an approval could reopen a thread that an operator closed without one.
+/// Otherwise a thread whose spawns need an approval could reopen a thread that an operator closed, without an approval
+/// of the resume.
 #[test]
 fn resume_by_thread_with_approved_spawns_is_rejected() {
     let (mut world, lead) = asking(2);
@@ -702,7 +703,7 @@ fn edge_management_only_shrinks_below_graph_threads() {
         (&[] as &[Option<EdgeManagement>], false, All),
         (&[Some(All)], false, All),
         (&[Some(SelfOnly)], false, SelfOnly),
-        // A child without a graph template in between does not widen it.
+        // A thread without a graph template in between does not widen the edge management.
         (&[Some(SelfOnly), None], false, SelfOnly),
         (&[Some(EdgeManagement::None), None], false, EdgeManagement::None),
         (&[None], false, All),

@@ -239,7 +239,7 @@ fn spent_budget_stops_only_its_subtree() {
     assert_eq!(world.rejection(&spawn), is_spent(lead, "tokens"));
     world.run(&send(operator(), other));
 
-    // Usage in flight overshoots; the mark stays unchanged.
+    // Usage in flight exceeds the budget further. The condition stays unchanged.
     assert_eq!(world.run(&used(&world, helper, 70)), ["UsageRecorded"]);
     assert_eq!(world.end(helper, settled(Interrupted)), ["TurnEnded"]);
     assert_eq!(world.thread(lead).subtree_usage.tokens(), 140);

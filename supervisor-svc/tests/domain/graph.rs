@@ -745,9 +745,8 @@ fn who(world: &World, number: u8) -> Caller {
 }
 
 proptest! {
-    // The laws hold after each step (see World::carry_out): a handoff needs an edge, threads change nothing outside
-    // their subtree, and the edges of a thread end in it. An operator's handoff succeeds where an
-    // edge exists.
+    // The laws hold after each step (see World::carry_out): a handoff needs an edge, and threads change nothing outside
+    // their subtree. An operator's handoff succeeds where an edge exists.
     #[test]
     fn edge_laws_hold_in_every_history(ops in vec(op(), 0..60)) {
         let (mut world, [root, _, _, _]) = family();

@@ -106,7 +106,7 @@ fn step_is_legal(before: &Session, id: ThreadId, event: &ThreadEvent, after: &Se
     }
 }
 
-/// Returns whether the thread waits for the approval of its spawn, which was denied or has expired.
+/// Returns whether the thread waits for the approval of its spawn although that approval was denied or has expired.
 fn was_refused(session: &Session, id: ThreadId) -> bool {
     let refused = |approval: &Approval| {
         let decision = approval.verdict.as_ref().map(|verdict| verdict.decision);
@@ -278,9 +278,9 @@ fn others_keep_their_status(before: &Session, about: Option<ThreadId>, after: &S
 }
 
 /// Asserts CONTRACT.md §3.1 and §3.4 for a spawn. A thread of a graph template that spawns must manage edges, gives its
-/// child no wider edge management, and needs an approval. Threads that the session accepts as orchestrators need none:
-/// those of named templates, and those that manage all edges by a template from outside the project. If the session
-/// lists the tool, every thread needs an approval. An operator never does.
+/// child no wider edge management, and needs an approval. Threads that the session accepts as orchestrators need no
+/// approval: those of named templates, and those that manage all edges by a template from outside the project. If the
+/// session requires an approval for the tool, every thread needs one. An operator never needs one.
 pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     let Command::Spawn(spawn) = command else { return };
     let spawned = decided.iter().find_map(|recorded| match &recorded.event {
@@ -317,9 +317,9 @@ pub fn of_gate(before: &Session, command: &Command, decided: &[Recorded]) {
     assert_eq!(asks, is_named || !exempt, "{} spawned", caller.id);
 }
 
-/// Asserts the laws of a state: the limits hold, no thread is an orphan, the indices match the threads, each turn
-/// matches its marks, each thread that waits for an operator has an undecided approval, and no follow-up event is
-/// missing.
+/// Asserts the laws of a state: the limits and budgets hold, no thread is an orphan, the indices match the threads,
+/// each thread's turn matches its status, each thread that waits for an operator has an undecided approval, edges join
+/// open threads, and no follow-up event is missing.
 pub fn of_state(session: &Session) {
     limits_hold(session);
     approvals_fit(session);
@@ -358,8 +358,8 @@ fn limits_hold(session: &Session) {
     }
 }
 
-/// Asserts that each thread in approval wait has a pending approval, unless it is closing, and that no approval refers
-/// to a removed object.
+/// Asserts that each thread that waits for the approval of its spawn has exactly that pending approval, unless the
+/// thread is closing, and that each pending approval is about an open thread.
 fn approvals_fit(session: &Session) {
     let mut pending: Vec<_> = session
         .approvals
@@ -442,7 +442,8 @@ fn turn_fits(thread: &Thread) {
     assert!(numbers.last().is_none_or(|last| *last <= thread.last_input));
 }
 
-/// Asserts that an exhausted budget is marked and that no thread below it continues. A budget with room is not marked.
+/// Asserts that a thread has the condition BUDGET_EXHAUSTED exactly if its budget is exhausted, and that it does not
+/// continue under an exhausted budget, its own or that of an ancestor.
 fn budget_is_kept(session: &Session, thread: &Thread) {
     let id = thread.id;
     if session.is_closing(id) || !thread.status.kind().is_open() {
@@ -573,8 +574,8 @@ fn holds_slot(session: &Session, thread: &Thread) -> bool {
     counts && thread.spawned.parent.is_some()
 }
 
-/// Asserts that a thread changes only itself and its descendants. The eviction for its child is an exception: it may
-/// close any evictable thread.
+/// Asserts that a thread changes only itself and its descendants. The eviction that makes room for its child is an
+/// exception: it may close any evictable thread.
 pub fn of_authority(session: &Session, command: &Command, decided: &[Recorded]) {
     let caller = match command {
         Command::Spawn(spawn) => &spawn.caller,

@@ -331,7 +331,7 @@ fn scripts() -> impl Strategy<Value = Vec<Op>> {
 struct Play<'s> {
     setup: &'s Setup,
     world: World,
-    /// The reports so far, and whether they changed anything.
+    /// The reports so far, and whether each changed anything.
     said: Vec<(Command, bool)>,
 }
 
@@ -730,7 +730,7 @@ proptest! {
     }
 }
 
-/// Asserts that after any history all open fences complete, and that the session closes with its root.
+/// Asserts that after any history all open fences complete, and that closing the root closes the session.
 fn closing_ends(mut world: World) {
     world.wind_down();
     let root = world.root();

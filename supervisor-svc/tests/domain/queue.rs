@@ -136,7 +136,7 @@ fn settled_thread_keeps_slot_that_closing_frees() {
     let waiting = world.enqueue(root);
     assert_eq!(world.end(first, settled(Completed)), ["TurnEnded"]);
     assert_eq!(world.status(waiting), Queued);
-    // It still has its slot, so it overtakes no thread.
+    // The first thread still has its slot, so it overtakes no thread.
     assert_eq!(world.run(&send(operator(), first)), ["InputQueued", "ThreadAdmitted"]);
     world.close(first);
     assert_eq!(world.status(waiting), PendingInit);

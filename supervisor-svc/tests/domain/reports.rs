@@ -269,7 +269,7 @@ fn running_turn_is_lost_or_restarted_with_its_runner() {
     assert_eq!(world.end(id, settled(Completed)), ["TurnEnded"]);
 }
 
-/// Returns the report of a runner that interrupted the turn because it was stopped.
+/// Returns the report of a runner that interrupted the turn because the runner was stopped.
 fn stopped_with_runner(used: u64) -> Report {
     Report::TurnEnded {
         price: None,

@@ -90,7 +90,7 @@ fn reported_result_belongs_to_the_thread() {
     assert_eq!(end_checked(&mut world, id, Completed, invalid()), ["TurnEnded"]);
     assert_eq!(result(&world, id), Some((1, String::from("{\"a\": 2}"))));
 
-    // Input without a schema keeps the result; input with one removes it when its turn is dispatched.
+    // Input without a schema keeps the result. Input with a schema removes the result when its turn is dispatched.
     world.next_turn(id);
     world.end(id, settled(Completed));
     assert!(result(&world, id).is_some());

@@ -101,7 +101,7 @@ fn released_program_increments_the_generation() {
     for next in ["r0", "r1"] {
         let (mut world, id) = World::with_thread_in(Completed);
         world.run(&send(operator(), id));
-        // Its runner stopped the program in the meantime.
+        // The thread's runner stopped the idle program in the meantime.
         let mut dispatch = world.dispatch_to(id, &RunnerId::new(next));
         dispatch.generation = world.thread(id).next_attempt();
         assert_eq!(world.run(&dispatching(dispatch)), ["ThreadPlaced", "TurnDispatched"]);

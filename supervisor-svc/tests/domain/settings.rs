@@ -95,7 +95,7 @@ fn changed_slots_admit_queue_and_stop_no_thread() {
     );
     assert!(queue.iter().all(|id| world.status(*id) == PendingInit));
 
-    // Three threads are active, and two are allowed. A thread whose turn ends releases its slot, even if input waits.
+    // Three threads are active, and two are allowed. A thread whose turn ends releases its slot, even if it has input.
     world.lawful = false;
     assert_eq!(world.run(&slots(2)), ["SessionUpdated"]);
     world.run(&send(operator(), first));
@@ -130,7 +130,7 @@ fn unpausing_starts_pending_turns() {
     assert!(!world.advance(starts), "no turn is dispatched");
     assert_eq!((world.status(runs), world.status(waits)), (Completed, Queued));
 
-    // A thread that continued before the pause is admitted first.
+    // The thread whose turn ended with waiting input continues, and is admitted before the queue.
     assert_eq!(world.run(&pause(false)), ["SessionUpdated", "ThreadAdmitted"]);
     assert_eq!((world.status(runs), world.status(waits)), (PendingInit, Queued));
     assert!(world.advance(starts));

@@ -66,7 +66,7 @@ fn consecutive_equal_outputs_are_a_stall() {
         (2, vec![one; 2], true),
         (0, vec![one; 9], false),
         (3, vec![none; 9], false),
-        // Any other event in between restarts the count.
+        // Any other outcome in between restarts the count.
         (2, vec![one, two, one], false),
         (2, vec![one, none, one], false),
         (2, vec![one, (Interrupted, Some(1)), one], false),

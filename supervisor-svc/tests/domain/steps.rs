@@ -7,7 +7,7 @@ use supervisor_core::status::{
 
 /// Every legal step, row by row as in STATE.md §2. All other steps are illegal.
 const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
-    // A spawn is approved; a free slot admits it in the same append.
+    // A spawn is approved. If a slot is free, the thread is admitted in the same append.
     (AwaitingApproval, Step::Granted, Queued),
     // A thread takes a slot: from the queue, or as a settled thread whose input arrived during its turn.
     (Queued, Step::Admitted, PendingInit),
@@ -29,7 +29,7 @@ const LEGAL: &[(StatusKind, Step, StatusKind)] = &[
     (Running, Step::Ended(Completed), Completed),
     (Running, Step::Ended(Errored), Errored),
     (Running, Step::Ended(Interrupted), Interrupted),
-    // Input wakes a settled thread. In all other states it waits.
+    // Input wakes a settled thread. In all other states the input waits.
     (Completed, Step::InputQueued, Queued),
     (Errored, Step::InputQueued, Queued),
     (Interrupted, Step::InputQueued, Queued),

@@ -9,7 +9,8 @@ use supervisor_core::{
 
 use crate::world::{World, operator, send, settled};
 
-/// Returns a session with this number of slots. Laws are not checked, because for a while more threads may be active.
+/// Returns a session with this number of slots. Laws are not checked, because more threads than slots may be active for
+/// a while.
 fn world(max_threads: u32) -> World {
     let (mut world, _) = World::with_settings(|settings| {
         settings.limits.max_threads = max_threads;

@@ -129,7 +129,7 @@ impl World {
         (world, id)
     }
 
-    /// Returns the state after a log, restored from a snapshot of that state.
+    /// Returns the state after a log, encoded as a snapshot and decoded again.
     pub fn replay(log: &[Recorded]) -> Session {
         let (first, rest) = log.split_first().expect("a log has a first event");
         let mut session = open(SessionId::from_uuid(Uuid::from_u128(7)), first).expect("the event opens a session");
@@ -526,7 +526,7 @@ impl World {
         assert_eq!(self.session.fenced().count(), 0);
     }
 
-    /// Returns the command that lets a fenced thread close: the report of its runner, if it has one.
+    /// Returns the command that lets a fenced thread close: the report of its runner, or FinishClose without a runner.
     pub fn stop(&self, id: ThreadId) -> Option<Command> {
         match self.effect(id)? {
             PendingEffect::Stop { .. } => Some(self.says(id, stopped())),

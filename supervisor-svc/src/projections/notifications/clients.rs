@@ -24,8 +24,8 @@ use crate::{
 /// A client's name in its session.
 type Key = (SessionId, String);
 
-/// The clients in use. All streams and calls of one client share it, so that a change of focus reaches open streams at
-/// once.
+/// The clients in use. All streams and calls of one client share a [`Client`], so that a change of focus reaches open
+/// streams at once.
 #[derive(Clone, Default)]
 pub struct Clients {
     // Locked for look-ups only, never across an await. Bounded by the open streams and calls.

@@ -1,5 +1,6 @@
-//! Session watches. A watch of one session sends a snapshot as of S and then every later event in order, together with
-//! the latest telemetry and output. A watch of all sessions sends their current state at intervals.
+//! Session watches. A watch of one session sends a snapshot as of a sequence number and then every later event in
+//! order, together with the latest telemetry and output. A watch of all sessions sends their current state at
+//! intervals.
 
 mod encoded;
 pub(crate) mod sessions;

@@ -134,7 +134,7 @@ impl SessionsWatch {
         }
     }
 
-    /// Sends the current state of a session. `None` means that it was deleted.
+    /// Sends the current state of a session. `None` means that the session was deleted.
     async fn send_state(
         &self,
         outbox: &Outbox,

@@ -26,11 +26,11 @@ use crate::{
 /// Maximum number of items per part.
 pub(crate) const CHUNK_ITEMS: usize = 256;
 
-/// Maximum size of a part, in bytes. A single item must not exceed it.
+/// Maximum size of a part, in bytes. A single item must not be larger.
 pub(crate) const CHUNK_BYTES: usize = 512 * 1024;
 
-/// How long a snapshot is shared while nothing is appended. It expires because it also shows values without events,
-/// such as whether a runner is connected.
+/// How long a snapshot is shared while nothing is appended. It expires because it also shows values that change
+/// without an event, such as whether a runner is connected.
 const SHARED_FOR: Duration = Duration::from_millis(250);
 
 /// The contents of a snapshot.

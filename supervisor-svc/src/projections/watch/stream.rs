@@ -83,7 +83,7 @@ pub struct Scope {
     pub top: Option<ThreadId>,
     /// The kinds of events; empty means all.
     pub kinds: BTreeSet<pb::EventKind>,
-    /// The watching thread, if the watcher is a thread. Its stream ends when its token becomes stale.
+    /// The watching thread, if the watcher is a thread. The stream ends when the thread's token becomes stale.
     pub watcher: Option<ThreadPrincipal>,
     /// Which texts are visible.
     pub redaction: Redaction,
@@ -365,8 +365,8 @@ impl ThreadWatch {
         }
     }
 
-    /// Waits until a watching thread's token is stale, plus the time that a reader may need to take the events that
-    /// report it. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
+    /// Waits until a watching thread's token is stale, and then for the time that a reader may need to take the events
+    /// that report this. A reader that keeps up receives these events, and [`Self::check_watcher`] ends its stream.
     async fn overdue(&self) {
         let Some(watcher) = &self.scope.watcher else {
             return pending().await;

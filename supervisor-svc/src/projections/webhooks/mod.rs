@@ -100,7 +100,7 @@ impl Webhooks {
     }
 
     /// Sends a session's notifications to its receivers, each from its own position. Running deliveries to unchanged
-    /// receivers continue, and the others end.
+    /// receivers continue, and other running deliveries end.
     fn deliver(&self, session: &Active<'_>, mut running: Vec<Delivering>) -> Vec<Delivering> {
         let receivers: Vec<_> = session.session.receivers().collect();
         // Runs before any delivery starts, because a receiver gets one delivery at a time.
@@ -113,8 +113,8 @@ impl Webhooks {
         running
     }
 
-    /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid, which the request that set
-    /// them already ruled out.
+    /// Starts delivery to a receiver. Returns `None` if the URL or the secret is invalid. The request that set them
+    /// checked both.
     fn begin(&self, handle: &Handle, webhook: &Webhook, start: WebhookStart) -> Option<Delivering> {
         let receiver = Receiver::of(webhook, self, handle, start)?;
         let up_to = Arc::clone(&receiver.delivered);
@@ -205,7 +205,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Returns `None` if the URL or the secret is invalid, which the request that set them already ruled out.
+    /// Returns `None` if the URL or the secret is invalid. The request that set them checked both.
     fn of(webhook: &Webhook, webhooks: &Webhooks, handle: &Handle, start: WebhookStart) -> Option<Self> {
         Some(Self {
             webhooks: webhooks.clone(),
@@ -230,8 +230,8 @@ impl Receiver {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            // Based on time and not on deliveries: if only the position cannot be stored, each attempt repeats a
-            // delivery.
+            // The delay is reset after some time and not after a delivery: while only the position cannot be stored,
+            // each attempt delivers and would reset the delay.
             if began.elapsed() > self.webhooks.limits.longest_retry {
                 backoff = self.backoff();
             }
