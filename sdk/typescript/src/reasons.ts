@@ -27,7 +27,7 @@ export class TemplateInvalidError extends ServiceError {
   static override readonly name: string = "TemplateInvalidError";
 }
 
-/** `INVALID_AGENT_NAME`: The persona does not exist, is required, or does not go with the role. */
+/** `INVALID_AGENT_NAME`: The persona does not exist in the role, is missing although the role requires one, or is given without a role. */
 export class InvalidAgentNameError extends ServiceError {
   static override readonly name: string = "InvalidAgentNameError";
 }
@@ -67,7 +67,7 @@ export class WorkspaceUnknownError extends ServiceError {
   static override readonly name: string = "WorkspaceUnknownError";
 }
 
-/** `INVALID_INPUT`: The input of a thread is missing, blank, or given twice. */
+/** `INVALID_INPUT`: The input of a thread is missing, blank, or given as both message and items. */
 export class InvalidInputError extends ServiceError {
   static override readonly name: string = "InvalidInputError";
 }
@@ -97,7 +97,7 @@ export class ThreadLimitError extends ServiceError {
   static override readonly name: string = "ThreadLimitError";
 }
 
-/** `OPEN_LIMIT`: The session has its maximum number of threads. */
+/** `OPEN_LIMIT`: The session has its maximum number of open threads, or of threads ever created. */
 export class OpenLimitError extends ServiceError {
   static override readonly name: string = "OpenLimitError";
 }
@@ -112,7 +112,7 @@ export class ResultInvalidError extends ServiceError {
   static override readonly name: string = "ResultInvalidError";
 }
 
-/** `LIMIT_EXCEEDED`: A size or a count of the request, the session or the service is exhausted. */
+/** `LIMIT_EXCEEDED`: A limit on a size or a number in the request, the session or the service is exceeded. */
 export class LimitExceededError extends ServiceError {
   static override readonly name: string = "LimitExceededError";
 }
@@ -142,7 +142,7 @@ export class SpawnNotAllowedError extends ServiceError {
   static override readonly name: string = "SpawnNotAllowedError";
 }
 
-/** `NOT_PERMITTED`: The kind of principal may not call this method, or not with these fields. */
+/** `NOT_PERMITTED`: The caller may not call this method, may not set one of its fields, or lacks the edge management or the approval that the call needs. */
 export class NotPermittedError extends ServiceError {
   static override readonly name: string = "NotPermittedError";
 }
@@ -177,7 +177,7 @@ export class SessionClosedError extends ServiceError {
   static override readonly name: string = "SessionClosedError";
 }
 
-/** `ILLEGAL_TRANSITION`: The state machine has no such transition from the present state. */
+/** `ILLEGAL_TRANSITION`: The call is not possible in the current state of the thread, approval, edge, group or supervisor. */
 export class IllegalTransitionError extends ServiceError {
   static override readonly name: string = "IllegalTransitionError";
 }

@@ -26,7 +26,8 @@ class TemplateInvalidError(ServiceError):
 
 
 class InvalidAgentNameError(ServiceError):
-    """`INVALID_AGENT_NAME`: The persona does not exist, is required, or does not go with the role."""
+    """`INVALID_AGENT_NAME`: The persona does not exist in the role, is missing although the role requires one, or
+    is given without a role."""
 
 
 class UnknownModelError(ServiceError):
@@ -58,7 +59,7 @@ class WorkspaceUnknownError(ServiceError):
 
 
 class InvalidInputError(ServiceError):
-    """`INVALID_INPUT`: The input of a thread is missing, blank, or given twice."""
+    """`INVALID_INPUT`: The input of a thread is missing, blank, or given as both message and items."""
 
 
 class SessionNotFoundError(ServiceError):
@@ -82,7 +83,7 @@ class ThreadLimitError(ServiceError):
 
 
 class OpenLimitError(ServiceError):
-    """`OPEN_LIMIT`: The session has its maximum number of threads."""
+    """`OPEN_LIMIT`: The session has its maximum number of open threads, or of threads ever created."""
 
 
 class BudgetExhaustedError(ServiceError):
@@ -94,7 +95,7 @@ class ResultInvalidError(ServiceError):
 
 
 class LimitExceededError(ServiceError):
-    """`LIMIT_EXCEEDED`: A size or a count of the request, the session or the service is exhausted."""
+    """`LIMIT_EXCEEDED`: A limit on a size or a number in the request, the session or the service is exceeded."""
 
 
 class MessageTooLargeError(ServiceError):
@@ -119,7 +120,8 @@ class SpawnNotAllowedError(ServiceError):
 
 
 class NotPermittedError(ServiceError):
-    """`NOT_PERMITTED`: The kind of principal may not call this method, or not with these fields."""
+    """`NOT_PERMITTED`: The caller may not call this method, may not set one of its fields, or lacks the edge
+    management or the approval that the call needs."""
 
 
 class UnknownMethodError(ServiceError):
@@ -148,7 +150,8 @@ class SessionClosedError(ServiceError):
 
 
 class IllegalTransitionError(ServiceError):
-    """`ILLEGAL_TRANSITION`: The state machine has no such transition from the present state."""
+    """`ILLEGAL_TRANSITION`: The call is not possible in the current state of the thread, approval, edge, group or
+    supervisor."""
 
 
 class RequestIdReusedError(ServiceError):

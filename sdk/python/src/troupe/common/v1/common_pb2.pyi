@@ -84,7 +84,9 @@ class _EdgeManagementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeMa
     EDGE_MANAGEMENT_NONE: _EdgeManagement.ValueType  # 1
     """No edges. A thread of a graph template with this value cannot spawn either."""
     EDGE_MANAGEMENT_SELF: _EdgeManagement.ValueType  # 2
-    """Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval."""
+    """Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval, unless the
+    template is one of the session's orchestrators and the session does not set approve_orchestrators.
+    """
     EDGE_MANAGEMENT_ALL: _EdgeManagement.ValueType  # 3
     """All edges in the session. Spawns by a thread of a graph template need an operator's approval. They need none if the
     session does not set approve_orchestrators, and the template has user or system scope or is one of the session's
@@ -99,7 +101,9 @@ EDGE_MANAGEMENT_UNSPECIFIED: EdgeManagement.ValueType  # 0
 EDGE_MANAGEMENT_NONE: EdgeManagement.ValueType  # 1
 """No edges. A thread of a graph template with this value cannot spawn either."""
 EDGE_MANAGEMENT_SELF: EdgeManagement.ValueType  # 2
-"""Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval."""
+"""Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval, unless the
+template is one of the session's orchestrators and the session does not set approve_orchestrators.
+"""
 EDGE_MANAGEMENT_ALL: EdgeManagement.ValueType  # 3
 """All edges in the session. Spawns by a thread of a graph template need an operator's approval. They need none if the
 session does not set approve_orchestrators, and the template has user or system scope or is one of the session's

@@ -280,7 +280,8 @@ class ListAgentsRequest(_message.Message):
     """Digest of an uploaded workspace, as PutWorkspace returned it. Empty: templates are read from the registry's disk."""
     agent_type: _builtins.str
     """Lists only this agent type, at most 128 bytes. It is trimmed and lower-cased; kebab and snake spellings are equal
-    unless both exist. Absent: all. A blank text is INVALID_ARGUMENT (INVALID_AGENT_TYPE).
+    unless both exist. In the namespace of graph templates it is the exact file stem, case-sensitive. Absent: all. A
+    blank text is INVALID_ARGUMENT.
     """
     namespace: _common_pb2.Namespace.ValueType
     """The namespace to list."""

@@ -133,7 +133,7 @@ class AgentRegistryServiceServicer:
         space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
         contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
         sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
-        (OVERLOADED) with RetryInfo.
+        (OVERLOADED) with RetryInfo. Only for operators with the role admin and for the supervisor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,9 +159,8 @@ class AgentRegistryServiceServicer:
 
     def WatchAgents(self, request, context):
         """Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
-        diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
-        (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
-        open.
+        diagnostics every 30 s. It ends after 20 to 24 minutes; call again. Returns UNAVAILABLE (DRAINING) when the
+        registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,7 +65,7 @@ class AgentRegistryServiceStub:
     space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
     contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
     sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
-    (OVERLOADED) with RetryInfo.
+    (OVERLOADED) with RetryInfo. Only for operators with the role admin and for the supervisor.
     """
     GetWorkspace: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetWorkspaceRequest, _registry_pb2.GetWorkspaceResponse]
     """Reads a bundle, so that a caller can keep it and upload it again after it has expired. Only for operators with the
@@ -79,9 +79,8 @@ class AgentRegistryServiceStub:
     """
     WatchAgents: _grpc.UnaryStreamMultiCallable[_registry_pb2.WatchAgentsRequest, _registry_pb2.WatchAgentsResponse]
     """Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
-    diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
-    (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
-    open.
+    diagnostics every 30 s. It ends after 20 to 24 minutes; call again. Returns UNAVAILABLE (DRAINING) when the
+    registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are open.
     """
     DescribeSpawnTool: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DescribeSpawnToolRequest, _registry_pb2.DescribeSpawnToolResponse]
     """Describes spawn_agent and the related tools for a model: JSON schemas, and a hint with the catalogue's roles and
@@ -125,7 +124,7 @@ class AgentRegistryServiceAsyncStub(AgentRegistryServiceStub):
     space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
     contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
     sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
-    (OVERLOADED) with RetryInfo.
+    (OVERLOADED) with RetryInfo. Only for operators with the role admin and for the supervisor.
     """
     GetWorkspace: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetWorkspaceRequest, _registry_pb2.GetWorkspaceResponse]  # type: ignore[assignment]
     """Reads a bundle, so that a caller can keep it and upload it again after it has expired. Only for operators with the
@@ -139,9 +138,8 @@ class AgentRegistryServiceAsyncStub(AgentRegistryServiceStub):
     """
     WatchAgents: _aio.UnaryStreamMultiCallable[_registry_pb2.WatchAgentsRequest, _registry_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
-    diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
-    (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
-    open.
+    diagnostics every 30 s. It ends after 20 to 24 minutes; call again. Returns UNAVAILABLE (DRAINING) when the
+    registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are open.
     """
     DescribeSpawnTool: _aio.UnaryUnaryMultiCallable[_registry_pb2.DescribeSpawnToolRequest, _registry_pb2.DescribeSpawnToolResponse]  # type: ignore[assignment]
     """Describes spawn_agent and the related tools for a model: JSON schemas, and a hint with the catalogue's roles and
@@ -206,7 +204,7 @@ class AgentRegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
         contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
         sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
-        (OVERLOADED) with RetryInfo.
+        (OVERLOADED) with RetryInfo. Only for operators with the role admin and for the supervisor.
         """
 
     @_abc_1.abstractmethod
@@ -238,9 +236,8 @@ class AgentRegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.WatchAgentsResponse], _abc.AsyncIterator[_registry_pb2.WatchAgentsResponse]]:
         """Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
-        diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
-        (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
-        open.
+        diagnostics every 30 s. It ends after 20 to 24 minutes; call again. Returns UNAVAILABLE (DRAINING) when the
+        registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are open.
         """
 
     @_abc_1.abstractmethod

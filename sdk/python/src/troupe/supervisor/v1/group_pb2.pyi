@@ -79,7 +79,7 @@ class _GroupState:
 class _GroupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GROUP_STATE_UNSPECIFIED: _GroupState.ValueType  # 0
-    """Never sent."""
+    """The group does not exist: the response to a dry run."""
     GROUP_STATE_AWAITING_APPROVAL: _GroupState.ValueType  # 1
     """An operator must approve it (ResolveApproval)."""
     GROUP_STATE_RUNNING: _GroupState.ValueType  # 2
@@ -97,7 +97,7 @@ class GroupState(_GroupState, metaclass=_GroupStateEnumTypeWrapper):
     """The state of a group."""
 
 GROUP_STATE_UNSPECIFIED: GroupState.ValueType  # 0
-"""Never sent."""
+"""The group does not exist: the response to a dry run."""
 GROUP_STATE_AWAITING_APPROVAL: GroupState.ValueType  # 1
 """An operator must approve it (ResolveApproval)."""
 GROUP_STATE_RUNNING: GroupState.ValueType  # 2
@@ -348,7 +348,7 @@ class Group(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """When its state last changed."""
+        """When its limits, its state or the state of an item last changed; the start of an item does not count."""
 
     @_builtins.property
     def table(self) -> _thread_pb2.ContentRef:
@@ -414,7 +414,7 @@ class GroupItemStatus(_message.Message):
     state: Global___GroupItemState.ValueType
     """Its state."""
     attempts: _builtins.int
-    """The number of attempts."""
+    """The number of attempts since the group was created, or since RetryGroup made the item pending again."""
     thread_id: _builtins.str
     """The thread of the latest attempt; empty: none."""
     message: _builtins.str

@@ -82,8 +82,8 @@ Global___StartRefusal: _TypeAlias = StartRefusal  # noqa: Y015
 
 @_typing.final
 class AttachRequest(_message.Message):
-    """A message from the runner to the supervisor. The supervisor ignores messages and reports that it does not know, which
-    a newer runner may send, and acknowledges such a report as void.
+    """A message from the runner to the supervisor. A newer runner may send messages and reports that the supervisor does
+    not know. The supervisor ignores them. It acknowledges such a report as void, which means that it is not recorded.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -253,14 +253,17 @@ class RunnerKind(_message.Message):
     ENFORCES_READ_ONLY_FIELD_NUMBER: _builtins.int
     ENFORCES_WORKSPACE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one line."""
+    """codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one
+    line.
+    """
     enforces_tools: _builtins.bool
     """Whether the runner can hide tools from the agent or deny them at call time."""
     enforces_read_only: _builtins.bool
     """Whether the operating system prevents a READ_ONLY thread from writing."""
     enforces_workspace: _builtins.bool
-    """Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, such a
-    thread's call of a tool that writes files is denied unless it names its paths. Default: false.
+    """Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, the
+    thread's calls of tools that write files are denied unless ToolRequest.resolved_paths lists the written paths.
+    Default: false.
     """
     def __init__(
         self,
@@ -388,8 +391,8 @@ class RunnerHello(_message.Message):
     runner_id: _builtins.str
     """The runner's id, stable across its restarts; at most 128 bytes."""
     capacity: _builtins.int
-    """Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: no limit, and the runner
-    rejects threads with start_refused.
+    """Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: the supervisor applies
+    no limit, and the runner answers with start_refused if it cannot take a thread.
     """
     session_id: _builtins.str
     """The only session whose threads it takes; empty: all sessions."""
@@ -968,7 +971,7 @@ class TranscriptBatch(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     generation: _builtins.int
-    """The attempt. A batch of an attempt before the last one in the transcript is void."""
+    """The attempt. A batch is void if the transcript already has entries of a later attempt."""
     batch: _builtins.int
     """The batch's number in the attempt: 1 for the first batch, increased by 1 for each batch. A batch that is already
     stored is void.
@@ -976,7 +979,7 @@ class TranscriptBatch(_message.Message):
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
         """The entries: at most 256, with at most 2 MiB of text in total. Further entries and longer texts are cut off. Their
-        numbers, generations and contents are ignored.
+        fields `number`, `generation` and `content` are ignored.
         """
 
     def __init__(
@@ -1093,8 +1096,9 @@ class ToolRequest(_message.Message):
     """The kind of the runner that executes the call; its table of native names applies. Empty: none."""
     arguments_sha256: _builtins.str
     """SHA-256 of the call before redaction: tool, arguments and resolved paths, in the runner's own canonical form; 64
-    lower-case hexadecimal digits. Other values are denied. An approval covers only calls with the same digest and the
-    same fields of this request. Empty: nothing was redacted or omitted, and the fields identify the call.
+    lower-case hexadecimal digits. A request with a malformed digest is denied. An approval covers only calls with the
+    same digest and the same fields of this request. Empty: nothing was redacted or omitted, and the fields identify
+    the call.
     """
     omitted_bytes: _builtins.int
     """The size of the arguments in bytes, if they are too large to be sent; 0: arguments_json has all of them. If the

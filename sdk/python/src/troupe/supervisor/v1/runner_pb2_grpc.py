@@ -49,7 +49,8 @@ class ThreadRunnerServiceServicer:
     def Attach(self, request_iterator, context):
         """Attaches a runner. The first message is `hello`; the response is `welcome`. Every message renews the
         runner's lease; a runner without other messages sends heartbeats. If a runner has been disconnected for half of its
-        lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one stream: a second stream ends the first one.
+        lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one
+        stream: a second stream ends the first one.
 
         The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
         program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The

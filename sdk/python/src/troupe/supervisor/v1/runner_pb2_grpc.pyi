@@ -36,7 +36,8 @@ class ThreadRunnerServiceStub:
     Attach: _grpc.StreamStreamMultiCallable[_runner_pb2.AttachRequest, _runner_pb2.AttachResponse]
     """Attaches a runner. The first message is `hello`; the response is `welcome`. Every message renews the
     runner's lease; a runner without other messages sends heartbeats. If a runner has been disconnected for half of its
-    lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one stream: a second stream ends the first one.
+    lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one
+    stream: a second stream ends the first one.
 
     The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
     program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
@@ -51,7 +52,8 @@ class ThreadRunnerServiceAsyncStub(ThreadRunnerServiceStub):
     Attach: _aio.StreamStreamMultiCallable[_runner_pb2.AttachRequest, _runner_pb2.AttachResponse]  # type: ignore[assignment]
     """Attaches a runner. The first message is `hello`; the response is `welcome`. Every message renews the
     runner's lease; a runner without other messages sends heartbeats. If a runner has been disconnected for half of its
-    lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one stream: a second stream ends the first one.
+    lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one
+    stream: a second stream ends the first one.
 
     The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
     program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The
@@ -69,7 +71,8 @@ class ThreadRunnerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_runner_pb2.AttachResponse], _abc.AsyncIterator[_runner_pb2.AttachResponse]]:
         """Attaches a runner. The first message is `hello`; the response is `welcome`. Every message renews the
         runner's lease; a runner without other messages sends heartbeats. If a runner has been disconnected for half of its
-        lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one stream: a second stream ends the first one.
+        lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one
+        stream: a second stream ends the first one.
 
         The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
         program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The

@@ -35,9 +35,10 @@ class _OrchestrationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Orchest
     """A turn starts only on input."""
     ORCHESTRATION_AUTO: _Orchestration.ValueType  # 2
     """An orchestrator (a thread of a graph template that may manage all edges, or of the role `orchestrator`) receives
-    another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no active or
-    queued descendant. The loop ends when its last message has a line that is exactly `TROUPE_COMPLETE` or
-    `TROUPE_STALLED`, when it is STALLED, when a turn does not complete, or when its budget is exhausted.
+    another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no descendant
+    that is active, queued or AWAITING_APPROVAL. The loop ends when the orchestrator's last message has a line that is
+    exactly `TROUPE_COMPLETE` or `TROUPE_STALLED`, when the orchestrator is STALLED, when a turn does not complete, or
+    when the orchestrator's budget is exhausted.
     """
 
 class Orchestration(_Orchestration, metaclass=_OrchestrationEnumTypeWrapper):
@@ -49,9 +50,10 @@ ORCHESTRATION_INTERACTIVE: Orchestration.ValueType  # 1
 """A turn starts only on input."""
 ORCHESTRATION_AUTO: Orchestration.ValueType  # 2
 """An orchestrator (a thread of a graph template that may manage all edges, or of the role `orchestrator`) receives
-another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no active or
-queued descendant. The loop ends when its last message has a line that is exactly `TROUPE_COMPLETE` or
-`TROUPE_STALLED`, when it is STALLED, when a turn does not complete, or when its budget is exhausted.
+another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no descendant
+that is active, queued or AWAITING_APPROVAL. The loop ends when the orchestrator's last message has a line that is
+exactly `TROUPE_COMPLETE` or `TROUPE_STALLED`, when the orchestrator is STALLED, when a turn does not complete, or
+when the orchestrator's budget is exhausted.
 """
 Global___Orchestration: _TypeAlias = Orchestration  # noqa: Y015
 
@@ -194,7 +196,7 @@ class _NotificationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Noti
     NOTIFICATION_KIND_AGENT_TURN_COMPLETE: _NotificationKind.ValueType  # 1
     """A spawned thread that the client is not viewing completed a turn."""
     NOTIFICATION_KIND_SUB_AGENT_COMPLETE: _NotificationKind.ValueType  # 2
-    """A spawned thread settled with any status."""
+    """A spawned thread settled with any status, or a group ended. Threads of group items cause none."""
     NOTIFICATION_KIND_APPROVAL_REQUESTED: _NotificationKind.ValueType  # 3
     """An action needs an operator's decision."""
     NOTIFICATION_KIND_STALLED: _NotificationKind.ValueType  # 4
@@ -202,7 +204,9 @@ class _NotificationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Noti
     NOTIFICATION_KIND_BUDGET_EXHAUSTED: _NotificationKind.ValueType  # 5
     """A budget is spent."""
     NOTIFICATION_KIND_RUNNER_LOST: _NotificationKind.ValueType  # 6
-    """A runner was lost."""
+    """A thread became UNREACHABLE: its runner is disconnected, or attached again without the thread. One notification for
+    each thread.
+    """
     NOTIFICATION_KIND_INPUT_REQUESTED: _NotificationKind.ValueType  # 7
     """An agent asked its parent a question."""
 
@@ -214,7 +218,7 @@ NOTIFICATION_KIND_UNSPECIFIED: NotificationKind.ValueType  # 0
 NOTIFICATION_KIND_AGENT_TURN_COMPLETE: NotificationKind.ValueType  # 1
 """A spawned thread that the client is not viewing completed a turn."""
 NOTIFICATION_KIND_SUB_AGENT_COMPLETE: NotificationKind.ValueType  # 2
-"""A spawned thread settled with any status."""
+"""A spawned thread settled with any status, or a group ended. Threads of group items cause none."""
 NOTIFICATION_KIND_APPROVAL_REQUESTED: NotificationKind.ValueType  # 3
 """An action needs an operator's decision."""
 NOTIFICATION_KIND_STALLED: NotificationKind.ValueType  # 4
@@ -222,7 +226,9 @@ NOTIFICATION_KIND_STALLED: NotificationKind.ValueType  # 4
 NOTIFICATION_KIND_BUDGET_EXHAUSTED: NotificationKind.ValueType  # 5
 """A budget is spent."""
 NOTIFICATION_KIND_RUNNER_LOST: NotificationKind.ValueType  # 6
-"""A runner was lost."""
+"""A thread became UNREACHABLE: its runner is disconnected, or attached again without the thread. One notification for
+each thread.
+"""
 NOTIFICATION_KIND_INPUT_REQUESTED: NotificationKind.ValueType  # 7
 """An agent asked its parent a question."""
 Global___NotificationKind: _TypeAlias = NotificationKind  # noqa: Y015
@@ -246,7 +252,9 @@ class Limits(_message.Message):
     max_open_threads: _builtins.int
     """Maximum number of threads that are not closed. Default 1,000, at most 10,000."""
     max_total_threads: _builtins.int
-    """Maximum number of threads that the session has ever had. Default 10,000, at most 100,000."""
+    """Maximum number of threads, closed ones included, that the session may ever have, without the threads of group
+    items. Default 10,000, at most 100,000.
+    """
     def __init__(
         self,
         *,
@@ -405,7 +413,7 @@ class Session(_message.Message):
     orchestration: Global___Orchestration.ValueType
     """How the session's agents receive further turns."""
     approve_orchestrators: _builtins.bool
-    """Whether orchestrators need an approval for graph spawns too."""
+    """Whether orchestrators need an operator's approval for spawns and edges, like other threads of graph templates."""
     prompt_log: Global___PromptLog.ValueType
     """How much of the prompts is stored."""
     restart_policy: _thread_pb2.RestartPolicy.ValueType
@@ -540,8 +548,8 @@ class StallRule(_message.Message):
     """The number of consecutive completed turns with equal output or equal changes; 0: turns are not compared. Default 3."""
     @_builtins.property
     def silence(self) -> _duration_pb2.Duration:
-        """The time without a message of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
-        other threads or for an operator is exempt.
+        """The time without a message from a running turn after which its thread is STALLED; 0: silence is not considered.
+        Default 10 min. A thread that waits for other threads or for an operator is exempt.
         """
 
     def __init__(
@@ -638,7 +646,9 @@ class Quota(_message.Message):
     open_threads: _builtins.int
     """The number of threads that are not closed, including the root."""
     total_threads: _builtins.int
-    """The number of threads that the session has ever had, including the root."""
+    """The number of threads that the session has ever had, including the root. Threads of group items are included,
+    although max_total_threads does not count them.
+    """
     remaining_depth: _builtins.int
     """The number of levels that can still be spawned below the requested thread."""
     @_builtins.property

@@ -42,7 +42,9 @@ class _WaitModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitMode.Val
     """Wait until all threads are settled at the same time."""
 
 class WaitMode(_WaitMode, metaclass=_WaitModeEnumTypeWrapper):
-    """How many of the threads must be settled. Ids that name no thread are ignored."""
+    """How many of the threads must be settled. For operators, ids that name no thread are ignored. For a calling thread, an
+    unknown id or an id outside its subtree fails the call with PERMISSION_DENIED (OUTSIDE_SUBTREE).
+    """
 
 WAIT_MODE_UNSPECIFIED: WaitMode.ValueType  # 0
 """Not given: WAIT_MODE_ANY."""
@@ -93,9 +95,9 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_SPAWN: _EventKind.ValueType  # 2
     """ThreadSpawned, SpawnFailed, ThreadAdmitted."""
     EVENT_KIND_TURN: _EventKind.ValueType  # 3
-    """The events from ThreadPlaced to TurnEnded, in the order of Event."""
+    """The events from ThreadPlaced to ResultReported, in the order of Event."""
     EVENT_KIND_BESIDE: _EventKind.ValueType  # 4
-    """NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied."""
+    """NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied, BudgetUpdated."""
     EVENT_KIND_END: _EventKind.ValueType  # 5
     """CloseRequested, ThreadClosed, ThreadResumed."""
     EVENT_KIND_GRAPH: _EventKind.ValueType  # 6
@@ -115,9 +117,9 @@ EVENT_KIND_SESSION: EventKind.ValueType  # 1
 EVENT_KIND_SPAWN: EventKind.ValueType  # 2
 """ThreadSpawned, SpawnFailed, ThreadAdmitted."""
 EVENT_KIND_TURN: EventKind.ValueType  # 3
-"""The events from ThreadPlaced to TurnEnded, in the order of Event."""
+"""The events from ThreadPlaced to ResultReported, in the order of Event."""
 EVENT_KIND_BESIDE: EventKind.ValueType  # 4
-"""NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied."""
+"""NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied, BudgetUpdated."""
 EVENT_KIND_END: EventKind.ValueType  # 5
 """CloseRequested, ThreadClosed, ThreadResumed."""
 EVENT_KIND_GRAPH: EventKind.ValueType  # 6
@@ -241,7 +243,7 @@ class CreateSessionRequest(_message.Message):
     """
     message: _builtins.str
     """The root's input, as text. A root without input belongs to its client: it is RUNNING and is never placed on a
-    runner.
+    runner. Not together with items.
     """
     agent_type: _builtins.str
     """The root's role. Empty: `default`."""
@@ -264,7 +266,7 @@ class CreateSessionRequest(_message.Message):
     orchestration: _session_pb2.Orchestration.ValueType
     """How the session's agents receive further turns. Default INTERACTIVE."""
     approve_orchestrators: _builtins.bool
-    """Whether orchestrators need an approval for graph spawns too."""
+    """Whether orchestrators need an operator's approval for spawns and edges, like other threads of graph templates."""
     prompt_log: _session_pb2.PromptLog.ValueType
     """How much of the prompts is kept. Default FULL."""
     restart_policy: _thread_pb2.RestartPolicy.ValueType
@@ -308,10 +310,10 @@ class CreateSessionRequest(_message.Message):
     @_builtins.property
     def approve_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of tools; every call of such a tool by a thread needs an operator's approval. At most 64. They match as in
-        a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn then waits as
-        AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or its deadline
-        passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same request_id,
-        continues to wait. A denied call returns TOOL_DENIED.
+        a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn or a group
+        then waits as AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or
+        its deadline passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same
+        request_id, continues to wait. A denied call returns TOOL_DENIED.
         """
 
     @_builtins.property
@@ -709,7 +711,7 @@ class WatchSessionsResponse(_message.Message):
     """Whether every session that matched at the start has been sent."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """The current session."""
+        """The current session. Unset if synced is set. Only session_id is set if the session was deleted."""
 
     def __init__(
         self,
@@ -751,15 +753,20 @@ class UpdateSessionRequest(_message.Message):
     mode: _common_pb2.Mode.ValueType
     """The new mode. It applies to prompts from the next turn on."""
     paused: _builtins.bool
-    """Whether the session is paused. Running turns finish; waiting turns and spawns start when the pause ends."""
+    """Whether the session is paused. While it is paused, SpawnAgent, SendInput, ResumeAgent, CreateGroup and RetryGroup
+    fail with SESSION_PAUSED, and no turn starts. Running turns finish. Waiting turns and queued threads start when the
+    pause ends.
+    """
     orchestration: _session_pb2.Orchestration.ValueType
     """The new orchestration."""
     replace_webhooks: _builtins.bool
-    """Whether `webhooks` replaces the current ones."""
+    """Whether `webhooks` replaces the current ones; an empty list removes them. Must be set if `webhooks` is not empty."""
     edge_management: _common_pb2.EdgeManagement.ValueType
     """The new upper bound of the edge management of graph templates."""
     replace_orchestrators: _builtins.bool
-    """Whether `orchestrators` replaces the current ones."""
+    """Whether `orchestrators` replaces the current ones; an empty list removes them. Must be set if `orchestrators` is
+    not empty.
+    """
     @_builtins.property
     def limits(self) -> _session_pb2.Limits:
         """The new limits; absent fields stay unchanged. Limits below the current usage apply to new threads only; nothing is
@@ -1009,7 +1016,7 @@ class SpawnAgentRequest(_message.Message):
     expected_digest: _builtins.str
     """Rejects the call (DIGEST_MISMATCH) unless the template has this SHA-256."""
     thread_note: _builtins.str
-    """A note for people; blank: none. Absent: `agent_type=T; agent_name=P; agent_description=D`."""
+    """A note for people, at most 1 KiB; blank: none. Absent: `agent_type=T; agent_name=P; agent_description=D`."""
     label: _builtins.str
     """A short label; at most 128 bytes, on one line."""
     alias: _builtins.str
@@ -1020,19 +1027,19 @@ class SpawnAgentRequest(_message.Message):
     working_directory: _builtins.str
     """The agent's directory, absolute and without `..`. Empty: the parent's."""
     objective: _builtins.str
-    """The objective, for the task block."""
+    """The objective, for the task block; at most 64 KiB."""
     definition_of_done: _builtins.str
-    """The definition of done, for the task block."""
+    """The definition of done, for the task block; at most 64 KiB."""
     override: _builtins.str
-    """An additional instruction for the first turn. Operators only."""
+    """An additional instruction for the first turn, at most 64 KiB. Operators only."""
     provider: _builtins.str
     """Overrides the provider."""
     edge_management: _common_pb2.EdgeManagement.ValueType
-    """Narrows the edge management that the template declares. Descendants never get more than the graph threads above
-    them have.
+    """Narrows the edge management that the template declares. If a thread spawns, the new thread gets at most the edge
+    management of each graph-template thread among its parent and its ancestors. Only an operator can grant more.
     """
     custom_system_prompt: _builtins.str
-    """Replaces the role block. Operators only."""
+    """Replaces the role block; at most 64 KiB. Operators only."""
     on_limit: _thread_pb2.OnLimit.ValueType
     """The action if no slot is free. Default REFUSE."""
     close_policy: _thread_pb2.ClosePolicy.ValueType
@@ -1040,7 +1047,7 @@ class SpawnAgentRequest(_message.Message):
     wake_policy: _thread_pb2.WakePolicy.ValueType
     """Whether new mail starts a turn. Default NONE."""
     return_token: _builtins.bool
-    """Whether to return the thread's token; to an operator or the parent only."""
+    """Whether to return the thread's token. Callers other than an operator or the parent get none."""
     auto_route: _builtins.bool
     """Routes the message's text (at most its first 64 KiB) to one of the agent types that the caller may spawn, by names
     and keywords. agent_type, if set, selects by name or keyword. A tie or no match selects `default`;
@@ -1146,10 +1153,10 @@ class SpawnAgentResponse(_message.Message):
     """The thread's token, if requested."""
     @_builtins.property
     def thread(self) -> _thread_pb2.Thread:
-        """The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator, or if the
-        session's approve_tools match spawn_agent or spawn_node for the calling thread. It starts, or is queued, after an
-        operator grants the approval with ResolveApproval. Until then its token is not accepted, it can have no children,
-        and its input waits.
+        """The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator (with
+        approve_orchestrators: even if it is one), or if the session's approve_tools match spawn_agent or spawn_node for
+        the calling thread. It starts, or is queued, after an operator grants the approval with ResolveApproval. Until then
+        its token is not accepted, it can have no children, and its input waits.
         """
 
     @_builtins.property
@@ -1207,11 +1214,11 @@ class SendInputRequest(_message.Message):
     on_limit: _thread_pb2.OnLimit.ValueType
     """The action if no slot is free. Default REFUSE."""
     override: _builtins.str
-    """An additional instruction for the turn. Operators only."""
+    """An additional instruction for the turn, at most 64 KiB. Operators only."""
     steer: _builtins.bool
     """Whether to deliver the input to a running turn, if its program accepts input during a turn; an InputDelivered event
     confirms the delivery. Otherwise the input waits for the next turn. Earlier waiting input is delivered first. Not
-    together with interrupt.
+    together with interrupt, override or result_schema.
     """
     result_schema: _builtins.str
     """The schema of the result, as in SpawnAgentRequest. It replaces the schema of an earlier input. Not together with
@@ -1304,7 +1311,9 @@ class InterruptAgentRequest(_message.Message):
     thread_id: _builtins.str
     """The thread."""
     turn: _builtins.int
-    """Stops only this turn, so that a retry cannot stop the next turn."""
+    """The number of the turn to stop. If it is not the thread's current turn, nothing is stopped, so that a retry cannot
+    stop the next turn. Absent: the current turn.
+    """
     only_this: _builtins.bool
     """Whether the descendants' turns continue."""
     reason: _builtins.str
@@ -1381,7 +1390,9 @@ class WaitAgentsRequest(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """Maximum waiting time. Default 5 minutes, at most 30 minutes; never past the call's deadline."""
+        """Maximum waiting time. Default 5 minutes; longer values than 30 minutes are reduced to 30 minutes; 0 is
+        INVALID_ARGUMENT. Never past the call's deadline.
+        """
 
     def __init__(
         self,
@@ -1418,7 +1429,9 @@ class WaitAgentsResponse(_message.Message):
 
     @_builtins.property
     def not_found_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids that name no thread that is visible to the caller."""
+        """Ids that name no thread of the session. Always empty for a calling thread; see WaitMode. If no id names a thread,
+        the call returns at once.
+        """
 
     def __init__(
         self,
@@ -1597,7 +1610,7 @@ class ResumeAgentResponse(_message.Message):
     THREAD_FIELD_NUMBER: _builtins.int
     THREAD_TOKEN_FIELD_NUMBER: _builtins.int
     thread_token: _builtins.str
-    """Its new token; to an operator or the parent only."""
+    """Its new token. Empty for callers other than an operator or the parent."""
     @_builtins.property
     def thread(self) -> _thread_pb2.Thread:
         """The thread."""
@@ -1764,11 +1777,11 @@ class GroupItem(_message.Message):
     key: _builtins.str
     """The item's key, unique in the group; at most 128 bytes, on one line."""
     message: _builtins.str
-    """Replaces the message of the template. Its placeholders are not replaced. Empty: the template's message."""
+    """Used instead of the template's message. Placeholders in it are not replaced. Empty: the template's message."""
     @_builtins.property
     def variables(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The values of the placeholders in the texts of the template: `{name}` is replaced by the value of `name`. `{key}` and
-        `{index}` are always available, and `{{` is a brace. At most 32, with at most 64 KiB in total.
+        """The values of the placeholders in the texts of the template: `{name}` is replaced by the value of `name`. `{key}`
+        and `{index}` are always available, and `{{` stands for a literal `{`. At most 32, with at most 64 KiB in total.
         """
 
     def __init__(
@@ -1939,8 +1952,8 @@ class GetGroupRequest(_message.Message):
     """The group's name."""
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
-        """Maximum time to wait until the group has ended; at most 30 minutes, never past the call's deadline. Unset: responds
-        at once.
+        """Maximum time to wait until the group has ended; longer values than 30 minutes are reduced to 30 minutes; 0 is
+        INVALID_ARGUMENT. Never past the call's deadline. Unset: responds at once.
         """
 
     def __init__(
@@ -2861,8 +2874,8 @@ Global___SpawnablePersona: _TypeAlias = SpawnablePersona  # noqa: Y015
 
 @_typing.final
 class CreateEdgeRequest(_message.Message):
-    """The edge to create. Both ends must be open; for a calling thread, both must be the thread itself or its descendants, and
-    its template's edge management applies. An edge that already exists is returned, even if its label differs.
+    """The edge to create. Both ends must be open; for a calling thread, both must be the thread itself or its descendants,
+    and its template's edge management applies. An edge that already exists is returned, even if its label differs.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3048,8 +3061,9 @@ Global___ListEdgesResponse: _TypeAlias = ListEdgesResponse  # noqa: Y015
 
 @_typing.final
 class SendHandoffRequest(_message.Message):
-    """A handoff to send. It needs an edge from sender to receiver, or a bidirectional edge; both threads must be open. The error
-    is the same for a receiver that does not exist and for a receiver without an edge.
+    """A handoff to send. It needs an edge from sender to receiver, or a bidirectional edge; both threads must be open.
+    Without an edge: FAILED_PRECONDITION (ILLEGAL_TRANSITION). A calling thread gets the same error for a receiver that
+    does not exist; an operator gets NOT_FOUND.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3085,15 +3099,15 @@ class SendHandoffRequest(_message.Message):
     expectation: _event_pb2.ResponseExpectation.ValueType
     """Whether a response is expected. Default NONE."""
     reply_to_thread_id: _builtins.str
-    """The thread that receives the response, by id or alias. For a calling thread it must be a descendant or share an edge
-    with the sender. Empty: the sender.
+    """The thread that receives the response, by id or alias. For a calling thread it must be a descendant or share an
+    edge with the sender. Empty: the sender.
     """
     context_ref: _builtins.str
     """A reference to the subject of the handoff; at most 1 KiB."""
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.ArtifactRef]:
-        """The attached references; at most 64, each with a type of at most 128 bytes and a reference of at most 1 KiB, in total
-        at most 8 KiB.
+        """The attached references; at most 64, each with a type of at most 128 bytes and a reference of at most 1 KiB, in
+        total at most 8 KiB.
         """
 
     def __init__(
@@ -3352,15 +3366,15 @@ class Approval(_message.Message):
     kind: _event_pb2.ApprovalKind.ValueType
     """The kind of action that needs approval."""
     subject: _builtins.str
-    """A description of the action for operators; several lines. For a spawn: `Spawn node: LABEL (ROLE)`, then the requesting
-    thread, the template's scope and digest, the tools, the sandbox and the edge management of the new thread. For a tool
-    call: `Tool call: TOOL ARGUMENTS` with at most 160 characters of the arguments, hidden from viewers. `content` has the
-    whole call.
+    """A description of the action for operators; several lines. For a spawn: `Spawn node: LABEL (ROLE)`, then the
+    requesting thread, the template's scope and digest, the tools, the sandbox and the edge management of the new
+    thread. For a tool call: `Tool call: TOOL ARGUMENTS` with at most 160 characters of the arguments, hidden from
+    viewers. `content` has the whole call.
     """
     decision: _event_pb2.ApprovalDecision.ValueType
     """The decision. Unspecified: it is still pending."""
     decided_by: _builtins.str
-    """The principal that decided."""
+    """The principal that decided, in the form of Event.actor."""
     reason: _builtins.str
     """The reason for the decision."""
     call_sha256: _builtins.str
@@ -3377,8 +3391,8 @@ class Approval(_message.Message):
 
     @_builtins.property
     def content(self) -> _thread_pb2.ContentRef:
-        """The whole tool call, for GetContent: a JSON object with `tool`, `runner_kind`, `arguments` (the command, the patch or
-        the text to be written, in full) and `resolved_paths` (empty: not known). Operators may read it; viewers see its
+        """The whole tool call, for GetContent: a JSON object with `tool`, `runner_kind`, `arguments` (the command, the patch
+        or the text to be written, in full) and `resolved_paths` (empty: not known). Operators may read it; viewers see its
         digest. Absent for other kinds.
         """
 
@@ -3585,10 +3599,13 @@ class WatchThreadsRequest(_message.Message):
     session_id: _builtins.str
     """The session to follow. Empty: the session of thread_id; if both are empty, the caller's own subtree."""
     thread_id: _builtins.str
-    """The root of the subtree to follow, in that session. Empty: the whole session."""
+    """The top of the subtree to follow, in that session. Its watcher also receives the session's events, and
+    CloseRequested and InterruptRequested of ancestors. Empty: the whole session; for a calling thread its own subtree.
+    """
     after_sequence: _builtins.int
     """Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
-    first event of the session.
+    first event of the session. A sequence whose events are compacted is OUT_OF_RANGE (HISTORY_COMPACTED), and one
+    after the newest event is OUT_OF_RANGE (AHEAD_OF_HEAD); start again without after_sequence.
     """
     include_closed: _builtins.bool
     """Whether the snapshot includes closed threads."""
@@ -3637,7 +3654,9 @@ class WatchThreadsResponse(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """The position of the stream after this message: pass it as after_sequence to resume here. 0 for telemetry and output."""
+    """The position of the stream after this message: pass it as after_sequence to resume here. 0 for telemetry, output
+    and reset.
+    """
     @_builtins.property
     def snapshot(self) -> Global___Snapshot:
         """A part of the snapshot."""
@@ -3809,8 +3828,8 @@ Global___ThreadOutputChunk: _TypeAlias = ThreadOutputChunk  # noqa: Y015
 
 @_typing.final
 class WatchNotificationsRequest(_message.Message):
-    """The notifications to send. A client that is known in the session first receives the notifications that it missed; a new
-    client starts with the next notification.
+    """The notifications to send. A client that is known in the session first receives the notifications that it missed; a
+    new client starts with the next notification.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3989,7 +4008,7 @@ Global___SetActiveThreadRequest: _TypeAlias = SetActiveThreadRequest  # noqa: Y0
 
 @_typing.final
 class SetActiveThreadResponse(_message.Message):
-    """The focus is set."""
+    """The thread is recorded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4031,8 +4050,8 @@ class Prompt(_message.Message):
     generation: _builtins.int
     """The attempt."""
     texts_left_out: _builtins.bool
-    """Whether texts of the prompt were not stored because the session's content limit (`--session-content-bytes`) was reached.
-    Texts that were already stored are included.
+    """Whether texts of the prompt were not stored because the session's content limit (`--session-content-bytes`) was
+    reached. Texts that were already stored are included.
     """
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
@@ -4296,8 +4315,9 @@ class AppendTranscriptRequest(_message.Message):
     """
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_transcript_pb2.TranscriptEntry]:
-        """The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents
-        are ignored. A time in the future is replaced by the current time. The client removes secrets from the texts.
+        """The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their fields `number`, `generation` and
+        `content` are ignored. A time in the future is replaced by the current time. The client removes secrets from the
+        texts.
         """
 
     def __init__(
@@ -4947,8 +4967,9 @@ Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
 @_typing.final
 class GetContentRequest(_message.Message):
     """Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
-    A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last messages,
-    first inputs and waiting inputs. All other content is NOT_FOUND, even if it exists.
+    For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED). A thread can read the content of itself and
+    its descendants: artifacts, prompts, received handoffs, last messages, results, long transcript texts, and first,
+    current and waiting inputs. For a thread, all other content is NOT_FOUND, even if it exists.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -28,9 +28,11 @@ if _version_not_supported:
 class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     def __init__(self, channel):
@@ -304,9 +306,11 @@ class AgentSupervisorServiceStub:
 class AgentSupervisorServiceServicer:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     def CreateSession(self, request, context):
@@ -341,7 +345,8 @@ class AgentSupervisorServiceServicer:
     def DrainMember(self, request, context):
         """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
         Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
-        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
+        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active, or if the log is in SQLite and cannot be
+        shared.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -349,7 +354,8 @@ class AgentSupervisorServiceServicer:
 
     def MoveSession(self, request, context):
         """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
-        Operators only. Returns the same errors as DrainMember.
+        Operators only. Returns the same errors as DrainMember, NOT_FOUND (SESSION_NOT_FOUND), and FAILED_PRECONDITION
+        (ILLEGAL_TRANSITION) if the named supervisor is drained.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -363,7 +369,7 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchSessions(self, request, context):
-        """Follows sessions and their roll-ups. Operators and viewers only.
+        """Follows sessions and their roll-ups. A stream ends after 20 to 24 minutes; call again. Operators and viewers only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -434,16 +440,16 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportResult(self, request, context):
-        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
-        with RESULT_INVALID and the errors; the agent may correct it and call again.
+        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is
+        rejected with RESULT_INVALID and the errors; the agent may correct it and call again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AskParent(self, request, context):
-        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
-        a turn that ends with a question may end without the requested result.
+        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input,
+        and a turn that ends with a question may end without the requested result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -537,7 +543,8 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSpawnableAgents(self, request, context):
-        """Lists the roles that the caller may spawn.
+        """Lists the roles that a thread may spawn; empty if it is at the maximum depth. If the caller is an ancestor of that
+        thread, its own spawn_list applies too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -601,7 +608,7 @@ class AgentSupervisorServiceServicer:
 
     def WatchThreads(self, request, context):
         """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
-        duplicates.
+        duplicates. A stream ends after 20 to 24 minutes; continue at its position.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -629,7 +636,7 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetPrompt(self, request, context):
-        """Reads a prompt, and how it differs from another turn's.
+        """Reads a prompt, and optionally a diff from the prompt of another turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -643,8 +650,9 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTranscript(self, request, context):
-        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
-        closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the
+        thread is closed, with `closed`. A stream also ends after its lifetime (20 to 24 minutes); continue after the last
+        entry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -658,9 +666,10 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportSession(self, request, context):
-        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
-        contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
-        it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
+        the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
+        transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
+        are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -962,9 +971,11 @@ def add_AgentSupervisorServiceServicer_to_server(servicer, server):
 class AgentSupervisorService:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     @staticmethod

@@ -29,9 +29,11 @@ GRPC_VERSION: str
 class AgentSupervisorServiceStub:
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     @_typing.overload
@@ -51,16 +53,18 @@ class AgentSupervisorServiceStub:
     DrainMember: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]
     """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
     Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
-    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
+    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active, or if the log is in SQLite and cannot be
+    shared.
     """
     MoveSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]
     """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
-    Operators only. Returns the same errors as DrainMember.
+    Operators only. Returns the same errors as DrainMember, NOT_FOUND (SESSION_NOT_FOUND), and FAILED_PRECONDITION
+    (ILLEGAL_TRANSITION) if the named supervisor is drained.
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]
-    """Follows sessions and their roll-ups. Operators and viewers only."""
+    """Follows sessions and their roll-ups. A stream ends after 20 to 24 minutes; call again. Operators and viewers only."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateSessionRequest, _supervisor_pb2.UpdateSessionResponse]
     """Changes a session's settings. Operators only."""
     CloseSession: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CloseSessionRequest, _supervisor_pb2.CloseSessionResponse]
@@ -82,12 +86,12 @@ class AgentSupervisorServiceStub:
     ResumeAgent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ResumeAgentRequest, _supervisor_pb2.ResumeAgentResponse]
     """Opens a closed thread again, with at most its recorded permissions."""
     ReportResult: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ReportResultRequest, _supervisor_pb2.ReportResultResponse]
-    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
-    with RESULT_INVALID and the errors; the agent may correct it and call again.
+    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is
+    rejected with RESULT_INVALID and the errors; the agent may correct it and call again.
     """
     AskParent: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AskParentRequest, _supervisor_pb2.AskParentResponse]
-    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
-    a turn that ends with a question may end without the requested result.
+    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input,
+    and a turn that ends with a question may end without the requested result.
     """
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]
     """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
@@ -119,7 +123,9 @@ class AgentSupervisorServiceStub:
     DescribeTools: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DescribeToolsRequest, _supervisor_pb2.DescribeToolsResponse]
     """Describes the supervisor's tools that are offered to a thread, with their schemas."""
     ListSpawnableAgents: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListSpawnableAgentsRequest, _supervisor_pb2.ListSpawnableAgentsResponse]
-    """Lists the roles that the caller may spawn."""
+    """Lists the roles that a thread may spawn; empty if it is at the maximum depth. If the caller is an ancestor of that
+    thread, its own spawn_list applies too.
+    """
     CreateEdge: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.CreateEdgeRequest, _supervisor_pb2.CreateEdgeResponse]
     """Creates an edge between two threads."""
     DeleteEdge: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteEdgeRequest, _supervisor_pb2.DeleteEdgeResponse]
@@ -138,7 +144,7 @@ class AgentSupervisorServiceStub:
     """Decides an approval. Operators only."""
     WatchThreads: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchThreadsRequest, _supervisor_pb2.WatchThreadsResponse]
     """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
-    duplicates.
+    duplicates. A stream ends after 20 to 24 minutes; continue at its position.
     """
     WatchNotifications: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchNotificationsRequest, _supervisor_pb2.WatchNotificationsResponse]
     """Follows notifications. Operators and viewers only."""
@@ -147,19 +153,21 @@ class AgentSupervisorServiceStub:
     ListPrompts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListPromptsRequest, _supervisor_pb2.ListPromptsResponse]
     """Lists the prompts that a thread was sent."""
     GetPrompt: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.GetPromptRequest, _supervisor_pb2.GetPromptResponse]
-    """Reads a prompt, and how it differs from another turn's."""
+    """Reads a prompt, and optionally a diff from the prompt of another turn."""
     ListTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListTranscriptRequest, _supervisor_pb2.ListTranscriptResponse]
     """Lists the entries of a thread's transcript, oldest first."""
     WatchTranscript: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.WatchTranscriptRequest, _supervisor_pb2.WatchTranscriptResponse]
-    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
-    closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the
+    thread is closed, with `closed`. A stream also ends after its lifetime (20 to 24 minutes); continue after the last
+    entry.
     """
     AppendTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]
-    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
-    contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
-    it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
+    the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
+    transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
+    are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]
     """Lists the artifacts of threads."""
@@ -174,9 +182,11 @@ class AgentSupervisorServiceStub:
 class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -193,16 +203,18 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     DrainMember: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DrainMemberRequest, _supervisor_pb2.DrainMemberResponse]  # type: ignore[assignment]
     """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
     Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
-    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
+    FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active, or if the log is in SQLite and cannot be
+    shared.
     """
     MoveSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.MoveSessionRequest, _supervisor_pb2.MoveSessionResponse]  # type: ignore[assignment]
     """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
-    Operators only. Returns the same errors as DrainMember.
+    Operators only. Returns the same errors as DrainMember, NOT_FOUND (SESSION_NOT_FOUND), and FAILED_PRECONDITION
+    (ILLEGAL_TRANSITION) if the named supervisor is drained.
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSessionsRequest, _supervisor_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """Lists sessions, newest first. Operators and viewers only."""
     WatchSessions: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchSessionsRequest, _supervisor_pb2.WatchSessionsResponse]  # type: ignore[assignment]
-    """Follows sessions and their roll-ups. Operators and viewers only."""
+    """Follows sessions and their roll-ups. A stream ends after 20 to 24 minutes; call again. Operators and viewers only."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.UpdateSessionRequest, _supervisor_pb2.UpdateSessionResponse]  # type: ignore[assignment]
     """Changes a session's settings. Operators only."""
     CloseSession: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CloseSessionRequest, _supervisor_pb2.CloseSessionResponse]  # type: ignore[assignment]
@@ -224,12 +236,12 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     ResumeAgent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ResumeAgentRequest, _supervisor_pb2.ResumeAgentResponse]  # type: ignore[assignment]
     """Opens a closed thread again, with at most its recorded permissions."""
     ReportResult: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ReportResultRequest, _supervisor_pb2.ReportResultResponse]  # type: ignore[assignment]
-    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
-    with RESULT_INVALID and the errors; the agent may correct it and call again.
+    """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is
+    rejected with RESULT_INVALID and the errors; the agent may correct it and call again.
     """
     AskParent: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AskParentRequest, _supervisor_pb2.AskParentResponse]  # type: ignore[assignment]
-    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
-    a turn that ends with a question may end without the requested result.
+    """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input,
+    and a turn that ends with a question may end without the requested result.
     """
     CreateGroup: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateGroupRequest, _supervisor_pb2.CreateGroupResponse]  # type: ignore[assignment]
     """Creates a group: spawns one agent for each item from one template, with limited concurrency, and reports one
@@ -261,7 +273,9 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     DescribeTools: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DescribeToolsRequest, _supervisor_pb2.DescribeToolsResponse]  # type: ignore[assignment]
     """Describes the supervisor's tools that are offered to a thread, with their schemas."""
     ListSpawnableAgents: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListSpawnableAgentsRequest, _supervisor_pb2.ListSpawnableAgentsResponse]  # type: ignore[assignment]
-    """Lists the roles that the caller may spawn."""
+    """Lists the roles that a thread may spawn; empty if it is at the maximum depth. If the caller is an ancestor of that
+    thread, its own spawn_list applies too.
+    """
     CreateEdge: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.CreateEdgeRequest, _supervisor_pb2.CreateEdgeResponse]  # type: ignore[assignment]
     """Creates an edge between two threads."""
     DeleteEdge: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.DeleteEdgeRequest, _supervisor_pb2.DeleteEdgeResponse]  # type: ignore[assignment]
@@ -280,7 +294,7 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     """Decides an approval. Operators only."""
     WatchThreads: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchThreadsRequest, _supervisor_pb2.WatchThreadsResponse]  # type: ignore[assignment]
     """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
-    duplicates.
+    duplicates. A stream ends after 20 to 24 minutes; continue at its position.
     """
     WatchNotifications: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchNotificationsRequest, _supervisor_pb2.WatchNotificationsResponse]  # type: ignore[assignment]
     """Follows notifications. Operators and viewers only."""
@@ -289,19 +303,21 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     ListPrompts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListPromptsRequest, _supervisor_pb2.ListPromptsResponse]  # type: ignore[assignment]
     """Lists the prompts that a thread was sent."""
     GetPrompt: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.GetPromptRequest, _supervisor_pb2.GetPromptResponse]  # type: ignore[assignment]
-    """Reads a prompt, and how it differs from another turn's."""
+    """Reads a prompt, and optionally a diff from the prompt of another turn."""
     ListTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListTranscriptRequest, _supervisor_pb2.ListTranscriptResponse]  # type: ignore[assignment]
     """Lists the entries of a thread's transcript, oldest first."""
     WatchTranscript: _aio.UnaryStreamMultiCallable[_supervisor_pb2.WatchTranscriptRequest, _supervisor_pb2.WatchTranscriptResponse]  # type: ignore[assignment]
-    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
-    closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+    """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the
+    thread is closed, with `closed`. A stream also ends after its lifetime (20 to 24 minutes); continue after the last
+    entry.
     """
     AppendTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]  # type: ignore[assignment]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _aio.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]  # type: ignore[assignment]
-    """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
-    contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
-    it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
+    the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
+    transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
+    are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of threads."""
@@ -315,9 +331,11 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
 class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
     `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
-    Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
-    hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
-    a batch number instead.
+    Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+    at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+    24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+    has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+    that only read, except WaitAgents, AuthorizeTool and ListMailbox.
     """
 
     @_abc_1.abstractmethod
@@ -362,7 +380,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_supervisor_pb2.DrainMemberResponse, _abc.Awaitable[_supervisor_pb2.DrainMemberResponse]]:
         """Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
         Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
-        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
+        FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active, or if the log is in SQLite and cannot be
+        shared.
         """
 
     @_abc_1.abstractmethod
@@ -372,7 +391,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.MoveSessionResponse, _abc.Awaitable[_supervisor_pb2.MoveSessionResponse]]:
         """Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
-        Operators only. Returns the same errors as DrainMember.
+        Operators only. Returns the same errors as DrainMember, NOT_FOUND (SESSION_NOT_FOUND), and FAILED_PRECONDITION
+        (ILLEGAL_TRANSITION) if the named supervisor is drained.
         """
 
     @_abc_1.abstractmethod
@@ -389,7 +409,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.WatchSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchSessionsResponse], _abc.AsyncIterator[_supervisor_pb2.WatchSessionsResponse]]:
-        """Follows sessions and their roll-ups. Operators and viewers only."""
+        """Follows sessions and their roll-ups. A stream ends after 20 to 24 minutes; call again. Operators and viewers only."""
 
     @_abc_1.abstractmethod
     def UpdateSession(
@@ -471,8 +491,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ReportResultRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.ReportResultResponse, _abc.Awaitable[_supervisor_pb2.ReportResultResponse]]:
-        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
-        with RESULT_INVALID and the errors; the agent may correct it and call again.
+        """Reports the result that the input of the thread's turn asks for. A result that does not match the schema is
+        rejected with RESULT_INVALID and the errors; the agent may correct it and call again.
         """
 
     @_abc_1.abstractmethod
@@ -481,8 +501,8 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.AskParentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.AskParentResponse, _abc.Awaitable[_supervisor_pb2.AskParentResponse]]:
-        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
-        a turn that ends with a question may end without the requested result.
+        """Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input,
+        and a turn that ends with a question may end without the requested result.
         """
 
     @_abc_1.abstractmethod
@@ -592,7 +612,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ListSpawnableAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.ListSpawnableAgentsResponse, _abc.Awaitable[_supervisor_pb2.ListSpawnableAgentsResponse]]:
-        """Lists the roles that the caller may spawn."""
+        """Lists the roles that a thread may spawn; empty if it is at the maximum depth. If the caller is an ancestor of that
+        thread, its own spawn_list applies too.
+        """
 
     @_abc_1.abstractmethod
     def CreateEdge(
@@ -665,7 +687,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchThreadsResponse], _abc.AsyncIterator[_supervisor_pb2.WatchThreadsResponse]]:
         """Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
-        duplicates.
+        duplicates. A stream ends after 20 to 24 minutes; continue at its position.
         """
 
     @_abc_1.abstractmethod
@@ -698,7 +720,7 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.GetPromptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_supervisor_pb2.GetPromptResponse, _abc.Awaitable[_supervisor_pb2.GetPromptResponse]]:
-        """Reads a prompt, and how it differs from another turn's."""
+        """Reads a prompt, and optionally a diff from the prompt of another turn."""
 
     @_abc_1.abstractmethod
     def ListTranscript(
@@ -714,8 +736,9 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.WatchTranscriptRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.WatchTranscriptResponse], _abc.AsyncIterator[_supervisor_pb2.WatchTranscriptResponse]]:
-        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
-        closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+        """Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the
+        thread is closed, with `closed`. A stream also ends after its lifetime (20 to 24 minutes); continue after the last
+        entry.
         """
 
     @_abc_1.abstractmethod
@@ -732,9 +755,10 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ExportSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.ExportSessionResponse], _abc.AsyncIterator[_supervisor_pb2.ExportSessionResponse]]:
-        """Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
-        contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
-        it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
+        the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
+        transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
+        are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
 
     @_abc_1.abstractmethod

@@ -45,7 +45,7 @@ class _StatusKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StatusKind
     STATUS_KIND_INTERRUPTED: _StatusKind.ValueType  # 7
     """The last turn was interrupted."""
     STATUS_KIND_SHUTDOWN: _StatusKind.ValueType  # 8
-    """Closed. ResumeAgent reopens it."""
+    """Closed. ResumeAgent reopens it, unless it is the root or its spawn was never approved."""
 
 class StatusKind(_StatusKind, metaclass=_StatusKindEnumTypeWrapper):
     """The status of a thread. PENDING_INIT and RUNNING are active; COMPLETED, ERRORED and INTERRUPTED are settled and open;
@@ -69,7 +69,7 @@ STATUS_KIND_ERRORED: StatusKind.ValueType  # 6
 STATUS_KIND_INTERRUPTED: StatusKind.ValueType  # 7
 """The last turn was interrupted."""
 STATUS_KIND_SHUTDOWN: StatusKind.ValueType  # 8
-"""Closed. ResumeAgent reopens it."""
+"""Closed. ResumeAgent reopens it, unless it is the root or its spawn was never approved."""
 Global___StatusKind: _TypeAlias = StatusKind  # noqa: Y015
 
 class _ConditionKind:
@@ -139,7 +139,7 @@ class _ClosePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClosePoli
     CLOSE_POLICY_TERMINATE: _ClosePolicy.ValueType  # 1
     """Asks the program to exit, then kills it after its grace period."""
     CLOSE_POLICY_FINISH_TURN: _ClosePolicy.ValueType  # 2
-    """Let the running turn finish within the deadline of the cascade."""
+    """Lets the running turn finish within the deadline of the cascade."""
     CLOSE_POLICY_KILL: _ClosePolicy.ValueType  # 3
     """Kills the program at once."""
 
@@ -151,7 +151,7 @@ CLOSE_POLICY_UNSPECIFIED: ClosePolicy.ValueType  # 0
 CLOSE_POLICY_TERMINATE: ClosePolicy.ValueType  # 1
 """Asks the program to exit, then kills it after its grace period."""
 CLOSE_POLICY_FINISH_TURN: ClosePolicy.ValueType  # 2
-"""Let the running turn finish within the deadline of the cascade."""
+"""Lets the running turn finish within the deadline of the cascade."""
 CLOSE_POLICY_KILL: ClosePolicy.ValueType  # 3
 """Kills the program at once."""
 Global___ClosePolicy: _TypeAlias = ClosePolicy  # noqa: Y015
@@ -165,9 +165,9 @@ class _RestartPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Restart
     RESTART_POLICY_UNSPECIFIED: _RestartPolicy.ValueType  # 0
     """Not given: RESTART_POLICY_NEVER."""
     RESTART_POLICY_NEVER: _RestartPolicy.ValueType  # 1
-    """The thread is settled as ERRORED."""
+    """The thread is settled as ERRORED if its turn has started. A turn that has not started is dispatched again."""
     RESTART_POLICY_ON_LOST: _RestartPolicy.ValueType  # 2
-    """The thread is placed again, with a limited intensity."""
+    """The thread is placed again, at most 3 times in 10 minutes. The next loss closes the thread and its descendants."""
 
 class RestartPolicy(_RestartPolicy, metaclass=_RestartPolicyEnumTypeWrapper):
     """The treatment of a thread whose runner is lost."""
@@ -175,9 +175,9 @@ class RestartPolicy(_RestartPolicy, metaclass=_RestartPolicyEnumTypeWrapper):
 RESTART_POLICY_UNSPECIFIED: RestartPolicy.ValueType  # 0
 """Not given: RESTART_POLICY_NEVER."""
 RESTART_POLICY_NEVER: RestartPolicy.ValueType  # 1
-"""The thread is settled as ERRORED."""
+"""The thread is settled as ERRORED if its turn has started. A turn that has not started is dispatched again."""
 RESTART_POLICY_ON_LOST: RestartPolicy.ValueType  # 2
-"""The thread is placed again, with a limited intensity."""
+"""The thread is placed again, at most 3 times in 10 minutes. The next loss closes the thread and its descendants."""
 Global___RestartPolicy: _TypeAlias = RestartPolicy  # noqa: Y015
 
 class _WakePolicy:
@@ -365,8 +365,8 @@ class Usage(_message.Message):
     """Turns that have ended."""
     cost_micros: _builtins.int
     """Known cost, in millionths of the session's currency. The cost that the program reports at the end of a turn
-    replaces the cost from the price list, so the value can decrease. Runners report US dollars, which count only in a
-    session with that currency; 0: the program reports no cost.
+    replaces the cost from the price list, so the value can decrease. In messages of runners: the cost in millionths of
+    a US dollar that the program reports, 0 if it reports none. It counts only in a session whose currency is USD.
     """
     unpriced_tokens: _builtins.int
     """Tokens whose cost is unknown, because neither the price list nor the program has a price. They are not part of
@@ -799,7 +799,8 @@ class Thread(_message.Message):
     @_builtins.property
     def usage(self) -> Global___Usage:
         """Usage in the thread's lifetime: in all turns and generations, also after the thread was closed. The usage of a
-        running turn is included up to the last report of its program. The value never decreases.
+        running turn is included up to the last report of its program. The values never decrease, except cost_micros and
+        unpriced_tokens.
         """
 
     @_builtins.property

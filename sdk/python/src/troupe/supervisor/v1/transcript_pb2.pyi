@@ -233,7 +233,9 @@ class TranscriptEntry(_message.Message):
     kind: Global___TranscriptKind.ValueType
     """The kind of the entry."""
     text: _builtins.str
-    """Its text, without the credentials that the runner gave to the program. Empty for viewers and where `content` is set."""
+    """Its text, without the credentials that the runner gave to the program. Empty for viewers and where `content` is
+    set.
+    """
     text_left_out: _builtins.bool
     """The text was left out, because the transcript reached its limit or the session's `transcript` is TOOLS."""
     @_builtins.property

@@ -457,7 +457,8 @@ export enum EdgeManagement {
   NONE = 1,
 
   /**
-   * Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval.
+   * Edges from or to the thread itself. Spawns by a thread of a graph template need an operator's approval, unless the
+   * template is one of the session's orchestrators and the session does not set approve_orchestrators.
    *
    * @generated from enum value: EDGE_MANAGEMENT_SELF = 2;
    */

@@ -277,7 +277,8 @@ export type ListAgentsRequest = Message<"troupe.registry.v1.ListAgentsRequest"> 
 
   /**
    * Lists only this agent type, at most 128 bytes. It is trimmed and lower-cased; kebab and snake spellings are equal
-   * unless both exist. Absent: all. A blank text is INVALID_ARGUMENT (INVALID_AGENT_TYPE).
+   * unless both exist. In the namespace of graph templates it is the exact file stem, case-sensitive. Absent: all. A
+   * blank text is INVALID_ARGUMENT.
    *
    * @generated from field: optional string agent_type = 3;
    */
@@ -1142,7 +1143,7 @@ export const AgentRegistryService: GenService<{
    * space. More than 16 MiB in total, more than 2,000 files, a file of more than 1 MiB, or a path that is absolute or
    * contains `..` is INVALID_ARGUMENT. The project's files are those of one working directory and its parents: files of
    * sibling directories are INVALID_ARGUMENT. While too many callers upload or read bundles: RESOURCE_EXHAUSTED
-   * (OVERLOADED) with RetryInfo.
+   * (OVERLOADED) with RetryInfo. Only for operators with the role admin and for the supervisor.
    *
    * @generated from rpc troupe.registry.v1.AgentRegistryService.PutWorkspace
    */
@@ -1177,9 +1178,8 @@ export const AgentRegistryService: GenService<{
   },
   /**
    * Streams the agent types: first all of them, then each change. A stream without changes repeats its revision and
-   * diagnostics from time to time. It ends by itself after a lifetime with jitter; call again. Returns UNAVAILABLE
-   * (DRAINING) when the registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are
-   * open.
+   * diagnostics every 30 s. It ends after 20 to 24 minutes; call again. Returns UNAVAILABLE (DRAINING) when the
+   * registry stops, and RESOURCE_EXHAUSTED (OVERLOADED) with RetryInfo while too many streams are open.
    *
    * @generated from rpc troupe.registry.v1.AgentRegistryService.WatchAgents
    */

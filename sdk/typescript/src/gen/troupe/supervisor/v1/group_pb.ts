@@ -256,7 +256,7 @@ export type Group = Message<"troupe.supervisor.v1.Group"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * When its state last changed.
+   * When its limits, its state or the state of an item last changed; the start of an item does not count.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 15;
    */
@@ -321,7 +321,7 @@ export type GroupItemStatus = Message<"troupe.supervisor.v1.GroupItemStatus"> & 
   state: GroupItemState;
 
   /**
-   * The number of attempts.
+   * The number of attempts since the group was created, or since RetryGroup made the item pending again.
    *
    * @generated from field: uint32 attempts = 4;
    */
@@ -459,7 +459,7 @@ export const GroupFailurePolicySchema: GenEnum<GroupFailurePolicy> = /*@__PURE__
  */
 export enum GroupState {
   /**
-   * Never sent.
+   * The group does not exist: the response to a dry run.
    *
    * @generated from enum value: GROUP_STATE_UNSPECIFIED = 0;
    */

@@ -25,8 +25,8 @@ export const file_troupe_supervisor_v1_runner: GenFile = /*@__PURE__*/
   fileDesc("CiF0cm91cGUvc3VwZXJ2aXNvci92MS9ydW5uZXIucHJvdG8SFHRyb3VwZS5zdXBlcnZpc29yLnYxIo0FCg1BdHRhY2hSZXF1ZXN0EjIKBWhlbGxvGAEgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVySGVsbG9IABI6CgloZWFydGJlYXQYAiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWFydGJlYXRIABI7Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuU3RhcnRSZWZ1c2VkSAASNAoGcmVwb3J0GAQgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyUmVwb3J0SAASNAoJdGVsZW1ldHJ5GAUgASgLMh8udHJvdXBlLnN1cGVydmlzb3IudjEuVGVsZW1ldHJ5SAASNAoGb3V0cHV0GAYgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkT3V0cHV0SAASOQoMdG9vbF9yZXF1ZXN0GAcgASgLMiEudHJvdXBlLnN1cGVydmlzb3IudjEuVG9vbFJlcXVlc3RIABI3Cgtjb21tYW5kX2FjaxgIIAEoCzIgLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNvbW1hbmRBY2tIABI4CghkcmFpbmluZxgJIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lckRyYWluaW5nSAASOwoKdHJhbnNjcmlwdBgKIAEoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRCYXRjaEgAEjcKC3Nsb3RfbmVlZGVkGAsgASgLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuU2xvdE5lZWRlZEgAQgkKB21lc3NhZ2UiqQQKDkF0dGFjaFJlc3BvbnNlEjYKB3dlbGNvbWUYASABKAsyIy50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJXZWxjb21lSAASNQoKcmVwb3J0X2FjaxgCIAEoCzIfLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJlcG9ydEFja0gAEjkKDHN0YXJ0X3RocmVhZBgDIAEoCzIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlN0YXJ0VGhyZWFkSAASOwoNZGVsaXZlcl9pbnB1dBgEIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLkRlbGl2ZXJJbnB1dEgAEjgKCWludGVycnVwdBgFIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLkludGVycnVwdFR1cm5IABI4CghzaHV0ZG93bhgGIAEoCzIkLnRyb3VwZS5zdXBlcnZpc29yLnYxLlNodXRkb3duVGhyZWFkSAASOwoNdG9vbF9kZWNpc2lvbhgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRvb2xEZWNpc2lvbkgAEjUKB2dvX2F3YXkYCCABKAsyIi50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJHb0F3YXlIABI9Cg50cmFuc2NyaXB0X2FjaxgJIAEoCzIjLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRBY2tIAEIJCgdtZXNzYWdlImoKClJ1bm5lcktpbmQSDAoEa2luZBgBIAEoCRIWCg5lbmZvcmNlc190b29scxgCIAEoCBIaChJlbmZvcmNlc19yZWFkX29ubHkYAyABKAgSGgoSZW5mb3JjZXNfd29ya3NwYWNlGAQgASgIIrACCgZSdW5uZXISEQoJcnVubmVyX2lkGAEgASgJEjAKBXN0YXRlGAIgASgOMiEudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyU3RhdGUSLwoFa2luZHMYAyADKAsyIC50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJLaW5kEjgKBmxhYmVscxgEIAMoCzIoLnRyb3VwZS5zdXBlcnZpc29yLnYxLlJ1bm5lci5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgFIAEoDRIQCghwcm9ncmFtcxgGIAEoDRIPCgd3b3JraW5nGAcgASgNEhIKCnNlc3Npb25faWQYCCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKsAgoLUnVubmVySGVsbG8SEQoJcnVubmVyX2lkGAEgASgJEi8KBWtpbmRzGAIgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmVyS2luZBI9CgZsYWJlbHMYAyADKAsyLS50cm91cGUuc3VwZXJ2aXNvci52MS5SdW5uZXJIZWxsby5MYWJlbHNFbnRyeRIQCghjYXBhY2l0eRgEIAEoDRIxCgd0aHJlYWRzGAUgAygLMiAudHJvdXBlLnN1cGVydmlzb3IudjEuSGVsZFRocmVhZBISCgpzZXNzaW9uX2lkGAYgASgJEhIKCnNpbmdsZV91c2UYByABKAgaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaCgpIZWxkVGhyZWFkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEgwKBHR1cm4YAyABKA0SFwoPcmVwb3J0X3NlcXVlbmNlGAQgASgEIhEKD1J1bm5lckhlYXJ0YmVhdCIQCg5SdW5uZXJEcmFpbmluZyIMCgpTbG90TmVlZGVkIoIBCg1SdW5uZXJXZWxjb21lEigKBWxlYXNlGAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXBlZXJzGAIgAygJEjgKB3RocmVhZHMYAyADKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5IZWxkVGhyZWFkVmVyZGljdCJWChFIZWxkVGhyZWFkVmVyZGljdBIRCgl0aHJlYWRfaWQYASABKAkSDQoFZ29fb24YAiABKAgSHwoXYXBwbGllZF9yZXBvcnRfc2VxdWVuY2UYAyABKAQiewoMU3RhcnRSZWZ1c2VkEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEjMKB3JlZnVzYWwYAyABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5TdGFydFJlZnVzYWwSDwoHbWVzc2FnZRgEIAEoCSLHBAoMUnVubmVyUmVwb3J0EhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBBI/Cgx0dXJuX3N0YXJ0ZWQYBCABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuU3RhcnRlZFJlcG9ydEgAEjsKCnR1cm5fZW5kZWQYBSABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuRW5kZWRSZXBvcnRIABJFCg9pbnB1dF9kZWxpdmVyZWQYBiABKAsyKi50cm91cGUuc3VwZXJ2aXNvci52MS5JbnB1dERlbGl2ZXJlZFJlcG9ydEgAEjQKBnByb21wdBgHIAEoCzIiLnRyb3VwZS5zdXBlcnZpc29yLnYxLlByb21wdFJlcG9ydEgAEjgKCGFydGlmYWN0GAggASgLMiQudHJvdXBlLnN1cGVydmlzb3IudjEuQXJ0aWZhY3RSZXBvcnRIABI8CgdzdG9wcGVkGAkgASgLMikudHJvdXBlLnN1cGVydmlzb3IudjEuVGhyZWFkU3RvcHBlZFJlcG9ydEgAEjsKCnBvbGljeV9nYXAYCiABKAsyJS50cm91cGUuc3VwZXJ2aXNvci52MS5Qb2xpY3lHYXBSZXBvcnRIABI/Cgxjb250ZXh0X2xvc3QYCyABKAsyJy50cm91cGUuc3VwZXJ2aXNvci52MS5Db250ZXh0TG9zdFJlcG9ydEgAQgYKBGtpbmQiIQoRVHVyblN0YXJ0ZWRSZXBvcnQSDAoEdHVybhgBIAEoDSLUAQoPVHVybkVuZGVkUmVwb3J0EgwKBHR1cm4YASABKA0SMgoHb3V0Y29tZRgCIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5PdXRjb21lEg8KB21lc3NhZ2UYAyABKAkSKgoFdXNhZ2UYBCABKAsyGy50cm91cGUuc3VwZXJ2aXNvci52MS5Vc2FnZRIVCg1vdXRwdXRfc2hhMjU2GAUgASgJEhMKC2RpZmZfc2hhMjU2GAYgASgJEhYKDnJ1bm5lcl9zdG9wcGVkGAcgASgIIjQKFElucHV0RGVsaXZlcmVkUmVwb3J0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNIksKDFByb21wdFJlcG9ydBIMCgR0dXJuGAEgASgNEi0KBmJsb2NrcxgCIAMoCzIdLnRyb3VwZS5jb21tb24udjEuUHJvbXB0QmxvY2siegoOQXJ0aWZhY3RSZXBvcnQSDAoEdHVybhgBIAEoDRIMCgRuYW1lGAIgASgJEgwKBGtpbmQYAyABKAkSEgoKbWVkaWFfdHlwZRgEIAEoCRIMCgRkYXRhGAUgASgMEg4KBmFwcGVuZBgGIAEoCBIMCgRtb3JlGAcgASgIIjUKE1RocmVhZFN0b3BwZWRSZXBvcnQSDgoGZGV0YWlsGAEgASgJEg4KBmtpbGxlZBgCIAEoCCIeCg9Qb2xpY3lHYXBSZXBvcnQSCwoDZ2FwGAEgASgJIiMKEUNvbnRleHRMb3N0UmVwb3J0Eg4KBnJlYXNvbhgBIAEoCSJ/Cg9UcmFuc2NyaXB0QmF0Y2gSEQoJdGhyZWFkX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKA0SDQoFYmF0Y2gYAyABKAQSNgoHZW50cmllcxgEIAMoCzIlLnRyb3VwZS5zdXBlcnZpc29yLnYxLlRyYW5zY3JpcHRFbnRyeSJFCg1UcmFuc2NyaXB0QWNrEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEg0KBWJhdGNoGAMgASgEIkMKDFRocmVhZE91dHB1dBIRCgl0aHJlYWRfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoDRIMCgR0ZXh0GAMgASgJIvQBCgtUb29sUmVxdWVzdBISCgpyZXF1ZXN0X2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHRvb2wYBCABKAkSFgoOYXJndW1lbnRzX2pzb24YBSABKAkSEwoLcnVubmVyX2tpbmQYBiABKAkSFgoOcmVzb2x2ZWRfcGF0aHMYByADKAkSGAoQYXJndW1lbnRzX3NoYTI1NhgIIAEoCRIVCg1vbWl0dGVkX2J5dGVzGAkgASgEEhMKC25vdF9vZmZlcmVkGAogASgIEhEKCWRvY3Nfb25seRgLIAEoCCJYCgxUb29sRGVjaXNpb24SEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgdhbGxvd2VkGAIgASgIEg4KBnJlYXNvbhgDIAEoCRITCgthcHByb3ZhbF9pZBgEIAEoCSIgCgpDb21tYW5kQWNrEhIKCmNvbW1hbmRfaWQYASABKAkiSwoJUmVwb3J0QWNrEhEKCXRocmVhZF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgNEhcKD3JlcG9ydF9zZXF1ZW5jZRgDIAEoBCLtAgoLU3RhcnRUaHJlYWQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhEKCXRocmVhZF9pZBgDIAEoCRISCgpnZW5lcmF0aW9uGAQgASgNEjEKCHJlc29sdmVkGAUgASgLMh8udHJvdXBlLmNvbW1vbi52MS5SZXNvbHZlZFNwYXduEjEKC3Rvb2xfcG9saWN5GAYgASgLMhwudHJvdXBlLmNvbW1vbi52MS5Ub29sUG9saWN5EhkKEXdvcmtpbmdfZGlyZWN0b3J5GAcgASgJEigKBHR1cm4YCCABKAsyGi50cm91cGUuc3VwZXJ2aXNvci52MS5UdXJuEhQKDHRocmVhZF90b2tlbhgJIAEoCRIWCg5zdXBlcnZpc29yX3VybBgKIAEoCRINCgVkZXB0aBgLIAEoDRIRCgltYXlfc3Bhd24YDCABKAgSFAoMZGlzcGxheV9uYW1lGA0gASgJIuIBCgRUdXJuEgwKBHR1cm4YASABKA0SLQoGYmxvY2tzGAIgAygLMh0udHJvdXBlLmNvbW1vbi52MS5Qcm9tcHRCbG9jaxIyCgZleHRlbnQYAyABKA4yIi50cm91cGUuc3VwZXJ2aXNvci52MS5Qcm9tcHRFeHRlbnQSKwoGaW5wdXRzGAQgAygLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQSEwoLdHJhY2VwYXJlbnQYBSABKAkSFgoOZG9jc19kaXJlY3RvcnkYBiABKAkSDwoHcmVwZWF0cxgHIAEoCCK4AQoMRGVsaXZlcklucHV0EhIKCmNvbW1hbmRfaWQYASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhIKCmdlbmVyYXRpb24YAyABKA0SKgoEdHVybhgEIAEoCzIaLnRyb3VwZS5zdXBlcnZpc29yLnYxLlR1cm5IABI1CgdydW5uaW5nGAUgASgLMiIudHJvdXBlLnN1cGVydmlzb3IudjEuUnVubmluZ0lucHV0SABCCgoIZGVsaXZlcnkiWAoMUnVubmluZ0lucHV0Eg4KBm51bWJlchgBIAEoDRIMCgR0dXJuGAIgASgNEioKBWlucHV0GAMgASgLMhsudHJvdXBlLnN1cGVydmlzb3IudjEuSW5wdXQiaAoNSW50ZXJydXB0VHVybhISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEgwKBHR1cm4YBCABKA0SDgoGcmVhc29uGAUgASgJItYBCg5TaHV0ZG93blRocmVhZBISCgpjb21tYW5kX2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgNEjcKDGNsb3NlX3BvbGljeRgEIAEoDjIhLnRyb3VwZS5zdXBlcnZpc29yLnYxLkNsb3NlUG9saWN5EigKBWdyYWNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnJlYXNvbhgGIAEoCRIWCg50aHJlYWRfZ29lc19vbhgHIAEoCCIeCgxSdW5uZXJHb0F3YXkSDgoGcmVhc29uGAEgASgJKoABCgtSdW5uZXJTdGF0ZRIcChhSVU5ORVJfU1RBVEVfVU5TUEVDSUZJRUQQABIZChVSVU5ORVJfU1RBVEVfQVRUQUNIRUQQARIZChVSVU5ORVJfU1RBVEVfRFJBSU5JTkcQAhIdChlSVU5ORVJfU1RBVEVfRElTQ09OTkVDVEVEEAMqlAEKDFN0YXJ0UmVmdXNhbBIdChlTVEFSVF9SRUZVU0FMX1VOU1BFQ0lGSUVEEAASHQoZU1RBUlRfUkVGVVNBTF9OT19DQVBBQ0lUWRABEigKJFNUQVJUX1JFRlVTQUxfUE9MSUNZX05PVF9FTkZPUkNFQUJMRRACEhwKGFNUQVJUX1JFRlVTQUxfTk9fUFJPR1JBTRADMm4KE1RocmVhZFJ1bm5lclNlcnZpY2USVwoGQXR0YWNoEiMudHJvdXBlLnN1cGVydmlzb3IudjEuQXR0YWNoUmVxdWVzdBokLnRyb3VwZS5zdXBlcnZpc29yLnYxLkF0dGFjaFJlc3BvbnNlKAEwAUJZChhkZXYudHJvdXBlLnN1cGVydmlzb3IudjFQAVo7Z2l0aHViLmNvbS90cm91cGUtZGV2L3Ryb3VwZS9nZW4vc3VwZXJ2aXNvci92MTtzdXBlcnZpc29ydjFiBnByb3RvMw", [file_google_protobuf_duration, file_troupe_common_v1_common, file_troupe_supervisor_v1_event, file_troupe_supervisor_v1_thread, file_troupe_supervisor_v1_transcript]);
 
 /**
- * A message from the runner to the supervisor. The supervisor ignores messages and reports that it does not know, which
- * a newer runner may send, and acknowledges such a report as void.
+ * A message from the runner to the supervisor. A newer runner may send messages and reports that the supervisor does
+ * not know. The supervisor ignores them. It acknowledges such a report as void, which means that it is not recorded.
  *
  * @generated from message troupe.supervisor.v1.AttachRequest
  */
@@ -234,7 +234,8 @@ export const AttachResponseSchema: GenMessage<AttachResponse> = /*@__PURE__*/
  */
 export type RunnerKind = Message<"troupe.supervisor.v1.RunnerKind"> & {
   /**
-   * codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one line.
+   * codex, claude, acp, process or a2a; a client that executes threads itself names its own. At most 128 bytes, on one
+   * line.
    *
    * @generated from field: string kind = 1;
    */
@@ -255,8 +256,9 @@ export type RunnerKind = Message<"troupe.supervisor.v1.RunnerKind"> & {
   enforcesReadOnly: boolean;
 
   /**
-   * Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, such a
-   * thread's call of a tool that writes files is denied unless it names its paths. Default: false.
+   * Whether the operating system prevents a WORKSPACE_WRITE thread from writing outside its workspace. If not, the
+   * thread's calls of tools that write files are denied unless ToolRequest.resolved_paths lists the written paths.
+   * Default: false.
    *
    * @generated from field: bool enforces_workspace = 4;
    */
@@ -368,8 +370,8 @@ export type RunnerHello = Message<"troupe.supervisor.v1.RunnerHello"> & {
   labels: { [key: string]: string };
 
   /**
-   * Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: no limit, and the runner
-   * rejects threads with start_refused.
+   * Maximum number of threads' programs that it keeps at the same time, working or waiting; 0: the supervisor applies
+   * no limit, and the runner answers with start_refused if it cannot take a thread.
    *
    * @generated from field: uint32 capacity = 4;
    */
@@ -1012,7 +1014,7 @@ export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & 
   threadId: string;
 
   /**
-   * The attempt. A batch of an attempt before the last one in the transcript is void.
+   * The attempt. A batch is void if the transcript already has entries of a later attempt.
    *
    * @generated from field: uint32 generation = 2;
    */
@@ -1028,7 +1030,7 @@ export type TranscriptBatch = Message<"troupe.supervisor.v1.TranscriptBatch"> & 
 
   /**
    * The entries: at most 256, with at most 2 MiB of text in total. Further entries and longer texts are cut off. Their
-   * numbers, generations and contents are ignored.
+   * fields `number`, `generation` and `content` are ignored.
    *
    * @generated from field: repeated troupe.supervisor.v1.TranscriptEntry entries = 4;
    */
@@ -1174,8 +1176,9 @@ export type ToolRequest = Message<"troupe.supervisor.v1.ToolRequest"> & {
 
   /**
    * SHA-256 of the call before redaction: tool, arguments and resolved paths, in the runner's own canonical form; 64
-   * lower-case hexadecimal digits. Other values are denied. An approval covers only calls with the same digest and the
-   * same fields of this request. Empty: nothing was redacted or omitted, and the fields identify the call.
+   * lower-case hexadecimal digits. A request with a malformed digest is denied. An approval covers only calls with the
+   * same digest and the same fields of this request. Empty: nothing was redacted or omitted, and the fields identify
+   * the call.
    *
    * @generated from field: string arguments_sha256 = 8;
    */
@@ -1800,7 +1803,8 @@ export const ThreadRunnerService: GenService<{
   /**
    * Attaches a runner. The first message is `hello`; the response is `welcome`. Every message renews the
    * runner's lease; a runner without other messages sends heartbeats. If a runner has been disconnected for half of its
-   * lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one stream: a second stream ends the first one.
+   * lease, its threads are UNREACHABLE. After the whole lease they are settled or placed again. A runner id has one
+   * stream: a second stream ends the first one.
    *
    * The program of a settled thread may wait for the thread's next turn. It counts towards `capacity` like any other
    * program. When capacity is needed, the supervisor sends `shutdown` for the program that has waited longest. The

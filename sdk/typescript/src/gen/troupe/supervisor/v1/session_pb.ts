@@ -49,7 +49,8 @@ export type Limits = Message<"troupe.supervisor.v1.Limits"> & {
   maxOpenThreads?: number | undefined;
 
   /**
-   * Maximum number of threads that the session has ever had. Default 10,000, at most 100,000.
+   * Maximum number of threads, closed ones included, that the session may ever have, without the threads of group
+   * items. Default 10,000, at most 100,000.
    *
    * @generated from field: optional uint32 max_total_threads = 4;
    */
@@ -169,7 +170,7 @@ export type Session = Message<"troupe.supervisor.v1.Session"> & {
   orchestration: Orchestration;
 
   /**
-   * Whether orchestrators need an approval for graph spawns too.
+   * Whether orchestrators need an operator's approval for spawns and edges, like other threads of graph templates.
    *
    * @generated from field: bool approve_orchestrators = 10;
    */
@@ -352,8 +353,8 @@ export type StallRule = Message<"troupe.supervisor.v1.StallRule"> & {
   repeats: number;
 
   /**
-   * The time without a message of a running turn; 0: silence is not considered. Default 10 min. A thread that waits for
-   * other threads or for an operator is exempt.
+   * The time without a message from a running turn after which its thread is STALLED; 0: silence is not considered.
+   * Default 10 min. A thread that waits for other threads or for an operator is exempt.
    *
    * @generated from field: google.protobuf.Duration silence = 2;
    */
@@ -458,7 +459,8 @@ export type Quota = Message<"troupe.supervisor.v1.Quota"> & {
   openThreads: number;
 
   /**
-   * The number of threads that the session has ever had, including the root.
+   * The number of threads that the session has ever had, including the root. Threads of group items are included,
+   * although max_total_threads does not count them.
    *
    * @generated from field: uint32 total_threads = 5;
    */
@@ -537,9 +539,10 @@ export enum Orchestration {
 
   /**
    * An orchestrator (a thread of a graph template that may manage all edges, or of the role `orchestrator`) receives
-   * another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no active or
-   * queued descendant. The loop ends when its last message has a line that is exactly `TROUPE_COMPLETE` or
-   * `TROUPE_STALLED`, when it is STALLED, when a turn does not complete, or when its budget is exhausted.
+   * another turn after each COMPLETED turn if nothing is pending: no input, no mail that starts a turn, no descendant
+   * that is active, queued or AWAITING_APPROVAL. The loop ends when the orchestrator's last message has a line that is
+   * exactly `TROUPE_COMPLETE` or `TROUPE_STALLED`, when the orchestrator is STALLED, when a turn does not complete, or
+   * when the orchestrator's budget is exhausted.
    *
    * @generated from enum value: ORCHESTRATION_AUTO = 2;
    */
@@ -757,7 +760,7 @@ export enum NotificationKind {
   AGENT_TURN_COMPLETE = 1,
 
   /**
-   * A spawned thread settled with any status.
+   * A spawned thread settled with any status, or a group ended. Threads of group items cause none.
    *
    * @generated from enum value: NOTIFICATION_KIND_SUB_AGENT_COMPLETE = 2;
    */
@@ -785,7 +788,8 @@ export enum NotificationKind {
   BUDGET_EXHAUSTED = 5,
 
   /**
-   * A runner was lost.
+   * A thread became UNREACHABLE: its runner is disconnected, or attached again without the thread. One notification for
+   * each thread.
    *
    * @generated from enum value: NOTIFICATION_KIND_RUNNER_LOST = 6;
    */

@@ -60,7 +60,7 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
 
   /**
    * The root's input, as text. A root without input belongs to its client: it is RUNNING and is never placed on a
-   * runner.
+   * runner. Not together with items.
    *
    * @generated from field: optional string message = 4;
    */
@@ -165,7 +165,7 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
   orchestration: Orchestration;
 
   /**
-   * Whether orchestrators need an approval for graph spawns too.
+   * Whether orchestrators need an operator's approval for spawns and edges, like other threads of graph templates.
    *
    * @generated from field: bool approve_orchestrators = 19;
    */
@@ -201,10 +201,10 @@ export type CreateSessionRequest = Message<"troupe.supervisor.v1.CreateSessionRe
 
   /**
    * Patterns of tools; every call of such a tool by a thread needs an operator's approval. At most 64. They match as in
-   * a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn then waits as
-   * AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or its deadline
-   * passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same request_id,
-   * continues to wait. A denied call returns TOOL_DENIED.
+   * a role. They also apply to the supervisor's own tools, regardless of how a thread calls them. A spawn or a group
+   * then waits as AWAITING_APPROVAL, and CreateEdge returns an approval_id. Any other call waits until it is decided or
+   * its deadline passes (DEADLINE_EXCEEDED with the approval_id); the same call within the same turn, with the same
+   * request_id, continues to wait. A denied call returns TOOL_DENIED.
    *
    * @generated from field: repeated string approve_tools = 28;
    */
@@ -568,7 +568,7 @@ export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@_
  */
 export type WatchSessionsResponse = Message<"troupe.supervisor.v1.WatchSessionsResponse"> & {
   /**
-   * The current session.
+   * The current session. Unset if synced is set. Only session_id is set if the session was deleted.
    *
    * @generated from field: troupe.supervisor.v1.Session session = 1;
    */
@@ -639,7 +639,9 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   budget?: Budget | undefined;
 
   /**
-   * Whether the session is paused. Running turns finish; waiting turns and spawns start when the pause ends.
+   * Whether the session is paused. While it is paused, SpawnAgent, SendInput, ResumeAgent, CreateGroup and RetryGroup
+   * fail with SESSION_PAUSED, and no turn starts. Running turns finish. Waiting turns and queued threads start when the
+   * pause ends.
    *
    * @generated from field: optional bool paused = 6;
    */
@@ -660,7 +662,7 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   webhooks: Webhook[];
 
   /**
-   * Whether `webhooks` replaces the current ones.
+   * Whether `webhooks` replaces the current ones; an empty list removes them. Must be set if `webhooks` is not empty.
    *
    * @generated from field: bool replace_webhooks = 9;
    */
@@ -681,7 +683,8 @@ export type UpdateSessionRequest = Message<"troupe.supervisor.v1.UpdateSessionRe
   orchestrators: string[];
 
   /**
-   * Whether `orchestrators` replaces the current ones.
+   * Whether `orchestrators` replaces the current ones; an empty list removes them. Must be set if `orchestrators` is
+   * not empty.
    *
    * @generated from field: bool replace_orchestrators = 12;
    */
@@ -915,7 +918,7 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   expectedDigest: string;
 
   /**
-   * A note for people; blank: none. Absent: `agent_type=T; agent_name=P; agent_description=D`.
+   * A note for people, at most 1 KiB; blank: none. Absent: `agent_type=T; agent_name=P; agent_description=D`.
    *
    * @generated from field: optional string thread_note = 12;
    */
@@ -945,21 +948,21 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   workingDirectory: string;
 
   /**
-   * The objective, for the task block.
+   * The objective, for the task block; at most 64 KiB.
    *
    * @generated from field: string objective = 16;
    */
   objective: string;
 
   /**
-   * The definition of done, for the task block.
+   * The definition of done, for the task block; at most 64 KiB.
    *
    * @generated from field: string definition_of_done = 17;
    */
   definitionOfDone: string;
 
   /**
-   * An additional instruction for the first turn. Operators only.
+   * An additional instruction for the first turn, at most 64 KiB. Operators only.
    *
    * @generated from field: string override = 18;
    */
@@ -973,8 +976,8 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   provider: string;
 
   /**
-   * Narrows the edge management that the template declares. Descendants never get more than the graph threads above
-   * them have.
+   * Narrows the edge management that the template declares. If a thread spawns, the new thread gets at most the edge
+   * management of each graph-template thread among its parent and its ancestors. Only an operator can grant more.
    *
    * @generated from field: troupe.common.v1.EdgeManagement edge_management = 20;
    */
@@ -999,7 +1002,7 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   permissions?: ToolCeiling | undefined;
 
   /**
-   * Replaces the role block. Operators only.
+   * Replaces the role block; at most 64 KiB. Operators only.
    *
    * @generated from field: string custom_system_prompt = 23;
    */
@@ -1034,7 +1037,7 @@ export type SpawnAgentRequest = Message<"troupe.supervisor.v1.SpawnAgentRequest"
   wakePolicy: WakePolicy;
 
   /**
-   * Whether to return the thread's token; to an operator or the parent only.
+   * Whether to return the thread's token. Callers other than an operator or the parent get none.
    *
    * @generated from field: bool return_token = 28;
    */
@@ -1081,10 +1084,10 @@ export const SpawnAgentRequestSchema: GenMessage<SpawnAgentRequest> = /*@__PURE_
  */
 export type SpawnAgentResponse = Message<"troupe.supervisor.v1.SpawnAgentResponse"> & {
   /**
-   * The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator, or if the
-   * session's approve_tools match spawn_agent or spawn_node for the calling thread. It starts, or is queued, after an
-   * operator grants the approval with ResolveApproval. Until then its token is not accepted, it can have no children,
-   * and its input waits.
+   * The thread. It is AWAITING_APPROVAL if the caller has a graph template and is not an orchestrator (with
+   * approve_orchestrators: even if it is one), or if the session's approve_tools match spawn_agent or spawn_node for
+   * the calling thread. It starts, or is queued, after an operator grants the approval with ResolveApproval. Until then
+   * its token is not accepted, it can have no children, and its input waits.
    *
    * @generated from field: troupe.supervisor.v1.Thread thread = 1;
    */
@@ -1182,7 +1185,7 @@ export type SendInputRequest = Message<"troupe.supervisor.v1.SendInputRequest"> 
   onLimit: OnLimit;
 
   /**
-   * An additional instruction for the turn. Operators only.
+   * An additional instruction for the turn, at most 64 KiB. Operators only.
    *
    * @generated from field: string override = 8;
    */
@@ -1191,7 +1194,7 @@ export type SendInputRequest = Message<"troupe.supervisor.v1.SendInputRequest"> 
   /**
    * Whether to deliver the input to a running turn, if its program accepts input during a turn; an InputDelivered event
    * confirms the delivery. Otherwise the input waits for the next turn. Earlier waiting input is delivered first. Not
-   * together with interrupt.
+   * together with interrupt, override or result_schema.
    *
    * @generated from field: bool steer = 9;
    */
@@ -1283,7 +1286,8 @@ export type InterruptAgentRequest = Message<"troupe.supervisor.v1.InterruptAgent
   threadId: string;
 
   /**
-   * Stops only this turn, so that a retry cannot stop the next turn.
+   * The number of the turn to stop. If it is not the thread's current turn, nothing is stopped, so that a retry cannot
+   * stop the next turn. Absent: the current turn.
    *
    * @generated from field: optional uint32 turn = 4;
    */
@@ -1361,7 +1365,8 @@ export type WaitAgentsRequest = Message<"troupe.supervisor.v1.WaitAgentsRequest"
   threadIds: string[];
 
   /**
-   * Maximum waiting time. Default 5 minutes, at most 30 minutes; never past the call's deadline.
+   * Maximum waiting time. Default 5 minutes; longer values than 30 minutes are reduced to 30 minutes; 0 is
+   * INVALID_ARGUMENT. Never past the call's deadline.
    *
    * @generated from field: google.protobuf.Duration timeout = 3;
    */
@@ -1397,7 +1402,8 @@ export type WaitAgentsResponse = Message<"troupe.supervisor.v1.WaitAgentsRespons
   statuses: ThreadStatus[];
 
   /**
-   * Ids that name no thread that is visible to the caller.
+   * Ids that name no thread of the session. Always empty for a calling thread; see WaitMode. If no id names a thread,
+   * the call returns at once.
    *
    * @generated from field: repeated string not_found_ids = 2;
    */
@@ -1609,7 +1615,7 @@ export type ResumeAgentResponse = Message<"troupe.supervisor.v1.ResumeAgentRespo
   thread?: Thread | undefined;
 
   /**
-   * Its new token; to an operator or the parent only.
+   * Its new token. Empty for callers other than an operator or the parent.
    *
    * @generated from field: string thread_token = 2;
    */
@@ -1763,15 +1769,15 @@ export type GroupItem = Message<"troupe.supervisor.v1.GroupItem"> & {
   key: string;
 
   /**
-   * The values of the placeholders in the texts of the template: `{name}` is replaced by the value of `name`. `{key}` and
-   * `{index}` are always available, and `{{` is a brace. At most 32, with at most 64 KiB in total.
+   * The values of the placeholders in the texts of the template: `{name}` is replaced by the value of `name`. `{key}`
+   * and `{index}` are always available, and `{{` stands for a literal `{`. At most 32, with at most 64 KiB in total.
    *
    * @generated from field: map<string, string> variables = 2;
    */
   variables: { [key: string]: string };
 
   /**
-   * Replaces the message of the template. Its placeholders are not replaced. Empty: the template's message.
+   * Used instead of the template's message. Placeholders in it are not replaced. Empty: the template's message.
    *
    * @generated from field: string message = 3;
    */
@@ -1978,8 +1984,8 @@ export type GetGroupRequest = Message<"troupe.supervisor.v1.GetGroupRequest"> & 
   name: string;
 
   /**
-   * Maximum time to wait until the group has ended; at most 30 minutes, never past the call's deadline. Unset: responds
-   * at once.
+   * Maximum time to wait until the group has ended; longer values than 30 minutes are reduced to 30 minutes; 0 is
+   * INVALID_ARGUMENT. Never past the call's deadline. Unset: responds at once.
    *
    * @generated from field: google.protobuf.Duration wait = 4;
    */
@@ -2967,8 +2973,8 @@ export const SpawnablePersonaSchema: GenMessage<SpawnablePersona> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_supervisor, 63);
 
 /**
- * The edge to create. Both ends must be open; for a calling thread, both must be the thread itself or its descendants, and
- * its template's edge management applies. An edge that already exists is returned, even if its label differs.
+ * The edge to create. Both ends must be open; for a calling thread, both must be the thread itself or its descendants,
+ * and its template's edge management applies. An edge that already exists is returned, even if its label differs.
  *
  * @generated from message troupe.supervisor.v1.CreateEdgeRequest
  */
@@ -3180,8 +3186,9 @@ export const ListEdgesResponseSchema: GenMessage<ListEdgesResponse> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_supervisor, 69);
 
 /**
- * A handoff to send. It needs an edge from sender to receiver, or a bidirectional edge; both threads must be open. The error
- * is the same for a receiver that does not exist and for a receiver without an edge.
+ * A handoff to send. It needs an edge from sender to receiver, or a bidirectional edge; both threads must be open.
+ * Without an edge: FAILED_PRECONDITION (ILLEGAL_TRANSITION). A calling thread gets the same error for a receiver that
+ * does not exist; an operator gets NOT_FOUND.
  *
  * @generated from message troupe.supervisor.v1.SendHandoffRequest
  */
@@ -3229,8 +3236,8 @@ export type SendHandoffRequest = Message<"troupe.supervisor.v1.SendHandoffReques
   structuredJson: string;
 
   /**
-   * The attached references; at most 64, each with a type of at most 128 bytes and a reference of at most 1 KiB, in total
-   * at most 8 KiB.
+   * The attached references; at most 64, each with a type of at most 128 bytes and a reference of at most 1 KiB, in
+   * total at most 8 KiB.
    *
    * @generated from field: repeated troupe.supervisor.v1.ArtifactRef artifacts = 7;
    */
@@ -3258,8 +3265,8 @@ export type SendHandoffRequest = Message<"troupe.supervisor.v1.SendHandoffReques
   expectation: ResponseExpectation;
 
   /**
-   * The thread that receives the response, by id or alias. For a calling thread it must be a descendant or share an edge
-   * with the sender. Empty: the sender.
+   * The thread that receives the response, by id or alias. For a calling thread it must be a descendant or share an
+   * edge with the sender. Empty: the sender.
    *
    * @generated from field: string reply_to_thread_id = 11;
    */
@@ -3544,10 +3551,10 @@ export type Approval = Message<"troupe.supervisor.v1.Approval"> & {
   kind: ApprovalKind;
 
   /**
-   * A description of the action for operators; several lines. For a spawn: `Spawn node: LABEL (ROLE)`, then the requesting
-   * thread, the template's scope and digest, the tools, the sandbox and the edge management of the new thread. For a tool
-   * call: `Tool call: TOOL ARGUMENTS` with at most 160 characters of the arguments, hidden from viewers. `content` has the
-   * whole call.
+   * A description of the action for operators; several lines. For a spawn: `Spawn node: LABEL (ROLE)`, then the
+   * requesting thread, the template's scope and digest, the tools, the sandbox and the edge management of the new
+   * thread. For a tool call: `Tool call: TOOL ARGUMENTS` with at most 160 characters of the arguments, hidden from
+   * viewers. `content` has the whole call.
    *
    * @generated from field: string subject = 5;
    */
@@ -3575,7 +3582,7 @@ export type Approval = Message<"troupe.supervisor.v1.Approval"> & {
   decision: ApprovalDecision;
 
   /**
-   * The principal that decided.
+   * The principal that decided, in the form of Event.actor.
    *
    * @generated from field: string decided_by = 9;
    */
@@ -3597,8 +3604,8 @@ export type Approval = Message<"troupe.supervisor.v1.Approval"> & {
   callSha256: string;
 
   /**
-   * The whole tool call, for GetContent: a JSON object with `tool`, `runner_kind`, `arguments` (the command, the patch or
-   * the text to be written, in full) and `resolved_paths` (empty: not known). Operators may read it; viewers see its
+   * The whole tool call, for GetContent: a JSON object with `tool`, `runner_kind`, `arguments` (the command, the patch
+   * or the text to be written, in full) and `resolved_paths` (empty: not known). Operators may read it; viewers see its
    * digest. Absent for other kinds.
    *
    * @generated from field: troupe.supervisor.v1.ContentRef content = 12;
@@ -3811,7 +3818,8 @@ export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequ
   sessionId: string;
 
   /**
-   * The root of the subtree to follow, in that session. Empty: the whole session.
+   * The top of the subtree to follow, in that session. Its watcher also receives the session's events, and
+   * CloseRequested and InterruptRequested of ancestors. Empty: the whole session; for a calling thread its own subtree.
    *
    * @generated from field: string thread_id = 2;
    */
@@ -3819,7 +3827,8 @@ export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequ
 
   /**
    * Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
-   * first event of the session.
+   * first event of the session. A sequence whose events are compacted is OUT_OF_RANGE (HISTORY_COMPACTED), and one
+   * after the newest event is OUT_OF_RANGE (AHEAD_OF_HEAD); start again without after_sequence.
    *
    * @generated from field: optional uint64 after_sequence = 3;
    */
@@ -3869,7 +3878,8 @@ export const WatchThreadsRequestSchema: GenMessage<WatchThreadsRequest> = /*@__P
  */
 export type WatchThreadsResponse = Message<"troupe.supervisor.v1.WatchThreadsResponse"> & {
   /**
-   * The position of the stream after this message: pass it as after_sequence to resume here. 0 for telemetry and output.
+   * The position of the stream after this message: pass it as after_sequence to resume here. 0 for telemetry, output
+   * and reset.
    *
    * @generated from field: uint64 sequence = 1;
    */
@@ -4072,8 +4082,8 @@ export const ThreadOutputChunkSchema: GenMessage<ThreadOutputChunk> = /*@__PURE_
   messageDesc(file_troupe_supervisor_v1_supervisor, 88);
 
 /**
- * The notifications to send. A client that is known in the session first receives the notifications that it missed; a new
- * client starts with the next notification.
+ * The notifications to send. A client that is known in the session first receives the notifications that it missed; a
+ * new client starts with the next notification.
  *
  * @generated from message troupe.supervisor.v1.WatchNotificationsRequest
  */
@@ -4271,7 +4281,7 @@ export const SetActiveThreadRequestSchema: GenMessage<SetActiveThreadRequest> = 
   messageDesc(file_troupe_supervisor_v1_supervisor, 93);
 
 /**
- * The focus is set.
+ * The thread is recorded.
  *
  * @generated from message troupe.supervisor.v1.SetActiveThreadResponse
  */
@@ -4345,8 +4355,8 @@ export type Prompt = Message<"troupe.supervisor.v1.Prompt"> & {
   generation: number;
 
   /**
-   * Whether texts of the prompt were not stored because the session's content limit (`--session-content-bytes`) was reached.
-   * Texts that were already stored are included.
+   * Whether texts of the prompt were not stored because the session's content limit (`--session-content-bytes`) was
+   * reached. Texts that were already stored are included.
    *
    * @generated from field: bool texts_left_out = 8;
    */
@@ -4634,8 +4644,9 @@ export type AppendTranscriptRequest = Message<"troupe.supervisor.v1.AppendTransc
   batch: bigint;
 
   /**
-   * The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their numbers, generations and contents
-   * are ignored. A time in the future is replaced by the current time. The client removes secrets from the texts.
+   * The entries, oldest first: 1 to 256, with at most 2 MiB of text in total. Their fields `number`, `generation` and
+   * `content` are ignored. A time in the future is replaced by the current time. The client removes secrets from the
+   * texts.
    *
    * @generated from field: repeated troupe.supervisor.v1.TranscriptEntry entries = 4;
    */
@@ -5349,8 +5360,9 @@ export const ListArtifactsResponseSchema: GenMessage<ListArtifactsResponse> = /*
 
 /**
  * Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
- * A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last messages,
- * first inputs and waiting inputs. All other content is NOT_FOUND, even if it exists.
+ * For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED). A thread can read the content of itself and
+ * its descendants: artifacts, prompts, received handoffs, last messages, results, long transcript texts, and first,
+ * current and waiting inputs. For a thread, all other content is NOT_FOUND, even if it exists.
  *
  * @generated from message troupe.supervisor.v1.GetContentRequest
  */
@@ -5455,7 +5467,8 @@ export const GetQuotaResponseSchema: GenMessage<GetQuotaResponse> = /*@__PURE__*
   messageDesc(file_troupe_supervisor_v1_supervisor, 126);
 
 /**
- * How many of the threads must be settled. Ids that name no thread are ignored.
+ * How many of the threads must be settled. For operators, ids that name no thread are ignored. For a calling thread, an
+ * unknown id or an id outside its subtree fails the call with PERMISSION_DENIED (OUTSIDE_SUBTREE).
  *
  * @generated from enum troupe.supervisor.v1.WaitMode
  */
@@ -5557,14 +5570,14 @@ export enum EventKind {
   SPAWN = 2,
 
   /**
-   * The events from ThreadPlaced to TurnEnded, in the order of Event.
+   * The events from ThreadPlaced to ResultReported, in the order of Event.
    *
    * @generated from enum value: EVENT_KIND_TURN = 3;
    */
   TURN = 3,
 
   /**
-   * NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied.
+   * NoteSet, ConditionChanged, UsageRecorded, ArtifactRecorded, ToolDenied, BudgetUpdated.
    *
    * @generated from enum value: EVENT_KIND_BESIDE = 4;
    */
@@ -5642,9 +5655,11 @@ export const MemberStateSchema: GenEnum<MemberState> = /*@__PURE__*/
 /**
  * Owns the tree of threads: limits, approvals, mailboxes, notifications and cascade shutdown. Calls carry
  * `authorization: Bearer TOKEN`. A thread's token identifies the calling thread, which is never taken from the request.
- * Every mutating method except AppendTranscript accepts a request_id of at most 128 bytes. The outcome is stored for 24
- * hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript has
- * a batch number instead.
+ * Every mutating method except AppendTranscript, DrainMember, MoveSession and SetActiveThread accepts a request_id of
+ * at most 128 bytes. The same id with another request is ALREADY_EXISTS (REQUEST_ID_REUSED). The outcome is stored for
+ * 24 hours by session, principal and method, so that a retry returns the response of the first call. AppendTranscript
+ * has a batch number instead. A method that names no callers is open to operators and threads. Viewers may call those
+ * that only read, except WaitAgents, AuthorizeTool and ListMailbox.
  *
  * @generated from service troupe.supervisor.v1.AgentSupervisorService
  */
@@ -5693,7 +5708,8 @@ export const AgentSupervisorService: GenService<{
   /**
    * Drains a supervisor: it hands its sessions over to other supervisors and takes over none until it is started again.
    * Returns when all sessions are handed over. Operators only. Returns NOT_FOUND if there is no such supervisor, and
-   * FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active.
+   * FAILED_PRECONDITION (ILLEGAL_TRANSITION) if no other supervisor is active, or if the log is in SQLite and cannot be
+   * shared.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.DrainMember
    */
@@ -5704,7 +5720,8 @@ export const AgentSupervisorService: GenService<{
   },
   /**
    * Hands a session over to another supervisor. Turns continue; streams of the session end and can be resumed.
-   * Operators only. Returns the same errors as DrainMember.
+   * Operators only. Returns the same errors as DrainMember, NOT_FOUND (SESSION_NOT_FOUND), and FAILED_PRECONDITION
+   * (ILLEGAL_TRANSITION) if the named supervisor is drained.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.MoveSession
    */
@@ -5724,7 +5741,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof ListSessionsResponseSchema;
   },
   /**
-   * Follows sessions and their roll-ups. Operators and viewers only.
+   * Follows sessions and their roll-ups. A stream ends after 20 to 24 minutes; call again. Operators and viewers only.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.WatchSessions
    */
@@ -5825,8 +5842,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof ResumeAgentResponseSchema;
   },
   /**
-   * Reports the result that the input of the thread's turn asks for. A result that does not match the schema is rejected
-   * with RESULT_INVALID and the errors; the agent may correct it and call again.
+   * Reports the result that the input of the thread's turn asks for. A result that does not match the schema is
+   * rejected with RESULT_INVALID and the errors; the agent may correct it and call again.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ReportResult
    */
@@ -5836,8 +5853,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof ReportResultResponseSchema;
   },
   /**
-   * Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input, and
-   * a turn that ends with a question may end without the requested result.
+   * Asks the parent of the thread a question. The thread then has the condition AWAITING_INPUT until its next input,
+   * and a turn that ends with a question may end without the requested result.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.AskParent
    */
@@ -5970,7 +5987,8 @@ export const AgentSupervisorService: GenService<{
     output: typeof DescribeToolsResponseSchema;
   },
   /**
-   * Lists the roles that the caller may spawn.
+   * Lists the roles that a thread may spawn; empty if it is at the maximum depth. If the caller is an ancestor of that
+   * thread, its own spawn_list applies too.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ListSpawnableAgents
    */
@@ -6061,7 +6079,7 @@ export const AgentSupervisorService: GenService<{
   },
   /**
    * Streams a session or a subtree: a snapshot at sequence S, then every later event in order, without gaps or
-   * duplicates.
+   * duplicates. A stream ends after 20 to 24 minutes; continue at its position.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.WatchThreads
    */
@@ -6101,7 +6119,7 @@ export const AgentSupervisorService: GenService<{
     output: typeof ListPromptsResponseSchema;
   },
   /**
-   * Reads a prompt, and how it differs from another turn's.
+   * Reads a prompt, and optionally a diff from the prompt of another turn.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.GetPrompt
    */
@@ -6121,8 +6139,9 @@ export const AgentSupervisorService: GenService<{
     output: typeof ListTranscriptResponseSchema;
   },
   /**
-   * Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the thread is
-   * closed, with `closed`. A stream also ends after its lifetime (20 min); continue after the last entry.
+   * Follows a thread's transcript: first the stored entries, then new ones, each once and in order. Ends when the
+   * thread is closed, with `closed`. A stream also ends after its lifetime (20 to 24 minutes); continue after the last
+   * entry.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.WatchTranscript
    */
@@ -6142,9 +6161,10 @@ export const AgentSupervisorService: GenService<{
     output: typeof AppendTranscriptResponseSchema;
   },
   /**
-   * Exports a session: the header, the session, its threads, its events, the prompts, the artifacts without their
-   * contents, and the transcripts. The export has the state at the time of the call. Compacted events are not part of
-   * it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+   * Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
+   * the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
+   * transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
+   * are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ExportSession
    */

@@ -182,8 +182,8 @@ export type Usage = Message<"troupe.supervisor.v1.Usage"> & {
 
   /**
    * Known cost, in millionths of the session's currency. The cost that the program reports at the end of a turn
-   * replaces the cost from the price list, so the value can decrease. Runners report US dollars, which count only in a
-   * session with that currency; 0: the program reports no cost.
+   * replaces the cost from the price list, so the value can decrease. In messages of runners: the cost in millionths of
+   * a US dollar that the program reports, 0 if it reports none. It counts only in a session whose currency is USD.
    *
    * @generated from field: uint64 cost_micros = 6;
    */
@@ -655,7 +655,8 @@ export type Thread = Message<"troupe.supervisor.v1.Thread"> & {
 
   /**
    * Usage in the thread's lifetime: in all turns and generations, also after the thread was closed. The usage of a
-   * running turn is included up to the last report of its program. The value never decreases.
+   * running turn is included up to the last report of its program. The values never decrease, except cost_micros and
+   * unpriced_tokens.
    *
    * @generated from field: troupe.supervisor.v1.Usage usage = 19;
    */
@@ -889,7 +890,7 @@ export enum StatusKind {
   INTERRUPTED = 7,
 
   /**
-   * Closed. ResumeAgent reopens it.
+   * Closed. ResumeAgent reopens it, unless it is the root or its spawn was never approved.
    *
    * @generated from enum value: STATUS_KIND_SHUTDOWN = 8;
    */
@@ -1007,7 +1008,7 @@ export enum ClosePolicy {
   TERMINATE = 1,
 
   /**
-   * Let the running turn finish within the deadline of the cascade.
+   * Lets the running turn finish within the deadline of the cascade.
    *
    * @generated from enum value: CLOSE_POLICY_FINISH_TURN = 2;
    */
@@ -1041,14 +1042,14 @@ export enum RestartPolicy {
   UNSPECIFIED = 0,
 
   /**
-   * The thread is settled as ERRORED.
+   * The thread is settled as ERRORED if its turn has started. A turn that has not started is dispatched again.
    *
    * @generated from enum value: RESTART_POLICY_NEVER = 1;
    */
   NEVER = 1,
 
   /**
-   * The thread is placed again, with a limited intensity.
+   * The thread is placed again, at most 3 times in 10 minutes. The next loss closes the thread and its descendants.
    *
    * @generated from enum value: RESTART_POLICY_ON_LOST = 2;
    */

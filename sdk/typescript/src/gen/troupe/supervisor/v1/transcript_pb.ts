@@ -193,7 +193,8 @@ export type TranscriptEntry = Message<"troupe.supervisor.v1.TranscriptEntry"> & 
   kind: TranscriptKind;
 
   /**
-   * Its text, without the credentials that the runner gave to the program. Empty for viewers and where `content` is set.
+   * Its text, without the credentials that the runner gave to the program. Empty for viewers and where `content` is
+   * set.
    *
    * @generated from field: string text = 6;
    */
