@@ -74,7 +74,7 @@ fn read_from(source: impl Read, name: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the first line of a task with text as a label, without control characters. The label has at most 80
+/// Returns the first line of a task that is not empty, as a label without control characters. The label has at most 80
 /// characters and 128 bytes.
 pub(crate) fn label(task: &str) -> String {
     let first = task

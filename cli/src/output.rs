@@ -127,8 +127,9 @@ impl OutputArgs {
 /// Returns the objects that a result contains, as `(kind, id)`.
 ///
 /// A result is an object whose fields hold messages or lists of messages. The kind of a message is the name of its
-/// field in the singular. For example, a `session` is identified by its `session_id`, or if that is missing, by its
-/// `agent_type`, `name` or `thread_id`. The text in the field `deleted_session_id` is the id of a session.
+/// field in the singular, and `thread` for the field `statuses`. For example, a `session` is identified by its
+/// `session_id`, or if that is missing, by its `agent_type`, `name` or `thread_id`. The text in the field
+/// `deleted_session_id` is the id of a session.
 pub(crate) fn names(result: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let Value::Object(fields) = result else {

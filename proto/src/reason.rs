@@ -100,7 +100,8 @@ reasons! {
     SessionPaused = "SESSION_PAUSED",
     /// The session is closed.
     SessionClosed = "SESSION_CLOSED",
-    /// The call is not possible in the current state of the thread, approval, edge, group or supervisor.
+    /// The call is not possible in the current state of the session, thread, approval, edge, group, prompt or
+    /// supervisor.
     IllegalTransition = "ILLEGAL_TRANSITION",
     /// The request_id was used with another body.
     RequestIdReused = "REQUEST_ID_REUSED",

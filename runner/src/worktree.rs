@@ -255,8 +255,8 @@ fn write(record: &Path, origin: &Origin) -> io::Result<()> {
     home::replace(record, &serde_json::to_string(origin)?)
 }
 
-/// Returns whether git finds a repository. If git rejects the repository, returns an error. Otherwise the agent would
-/// work in the repository itself instead of in a worktree.
+/// Returns whether a `.git` exists in the directory or above it. Git is not asked: if git then rejects the repository,
+/// opening the worktree fails, and the agent does not work in the repository itself instead of in a worktree.
 fn is_in_repository(directory: &Path) -> Result<bool, String> {
     for place in directory.ancestors() {
         let mark = place.join(".git");

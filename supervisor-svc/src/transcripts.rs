@@ -54,7 +54,8 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// Creates transcripts without watchers. Texts are left out while a session's transcripts exceed `session_bytes`.
+    /// Creates transcripts without watchers. A text is left out if the session's transcripts would exceed
+    /// `session_bytes` with it.
     #[must_use]
     pub fn new(store: Arc<dyn EventStore>, session_bytes: u64) -> Self {
         Self {

@@ -23,7 +23,7 @@ pub fn hold<T: Send + 'static>(answer: http::Response<Body>, resource: T, at_mos
 pub(crate) fn keep<T: Send + 'static>(answer: http::Response<Body>, resource: T) -> http::Response<Body> {
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            // The closure owns `resource` because its body names it.
+            // The closure owns `resource` because the closure's code names it.
             let _ = &resource;
             frame
         }))

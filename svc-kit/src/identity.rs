@@ -196,7 +196,8 @@ impl Principal {
         Self::named(kind, name, RunnerIds::Any)
     }
 
-    /// Returns the principal of this kind, as headers and certificates name kinds. Only runners use `ids`.
+    /// Returns the principal of a kind, which has the name that headers and certificates use. `None` if the kind is
+    /// unknown. Only runners use `ids`.
     pub(crate) fn named(kind: &str, name: String, ids: RunnerIds) -> Option<Self> {
         let operator = |name, role| Self::Operator { name, role };
         Some(match kind {

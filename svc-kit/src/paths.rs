@@ -150,7 +150,7 @@ pub fn write_ready_file(path: &Path, content: &serde_json::Value) -> Result<(), 
 pub struct DataDir {
     path: PathBuf,
     /// The lock is on the directory itself, so that deleting or replacing a file in it does not release the lock. The
-    /// operating system releases the lock when this value is dropped, even if the process crashes.
+    /// operating system releases the lock when this file is closed, which also happens if the process crashes.
     _lock: File,
 }
 

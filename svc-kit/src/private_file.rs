@@ -55,8 +55,8 @@ pub enum Unusable {
 }
 
 /// Returns the text of a private file, or `None` if it does not exist. Permissions that are too wide are narrowed. A
-/// file of another owner stays as it is if no user may read it except its owner and its group, because Kubernetes
-/// mounts volumes with such permissions.
+/// file of another owner stays as it is if its group may only read it and other users have no access, because
+/// Kubernetes mounts volumes with such permissions.
 ///
 /// # Errors
 ///

@@ -32,7 +32,7 @@ pub struct ServeLimits {
     /// The part of `max_calls_of_threads` that one thread may use.
     pub max_calls_per_thread: usize,
     /// Maximum number of calls from operators, runners and services to methods that may block for minutes. These calls
-    /// do not count toward the limits above.
+    /// do not count toward the four limits above on calls whose response has not begun.
     pub max_waits: usize,
     /// The part of `max_waits` that one caller may use.
     pub max_waits_per_caller: usize,

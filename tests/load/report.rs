@@ -74,7 +74,7 @@ pub(crate) fn write(chapters: &[Chapter]) {
     let (ratios, values) = plot::rows(chapters);
     fs::write(
         plots.join("ratios.svg"),
-        plot::svg("ratio: measured value divided by the floor", &ratios),
+        plot::svg("ratio: measured value divided by the baseline", &ratios),
     )
     .unwrap();
     fs::write(

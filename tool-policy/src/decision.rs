@@ -23,7 +23,8 @@ pub enum DeniedBy {
     DenyList(String),
     /// There is an allow list, and no pattern of it covers the tool.
     NotInAllowList,
-    /// The native tool has no canonical name, and the layer restricts tools without an allow list that covers the tool.
+    /// The native tool has no canonical name. The layer restricts tools, and no allow list of the layer covers the
+    /// tool.
     UnknownTool,
 }
 

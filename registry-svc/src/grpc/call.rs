@@ -19,7 +19,7 @@ use crate::{
     source::{ObservedView, View, bundle::Workspace},
 };
 
-/// Maximum number of remembered working directories. Above the limit, directories that no call scans are removed.
+/// Number of remembered working directories above which directories that no call scans are removed.
 const SWEEP_ABOVE: usize = 256;
 
 /// The registry's parts, and a token that fires when the caller disconnects.

@@ -101,8 +101,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens the file at a canonical path. Only Linux can refuse links while it opens a path, so the path is checked
-/// afterwards.
+/// Opens the file at a canonical path. The system call that refuses links in a path (`openat2`) exists only on Linux,
+/// so the path is checked after opening.
 #[cfg(not(target_os = "linux"))]
 fn open(path: &Path) -> io::Result<File> {
     open_and_compare(path)

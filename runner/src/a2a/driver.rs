@@ -318,8 +318,9 @@ impl Driver {
             _ => return Ok(false),
         };
         let waits = matches!(state, TaskState::InputRequired | TaskState::AuthRequired);
-        // Two tasks are not resumed: a task that was canceled when its attempt was stopped, and a task that waits for
-        // an answer to an earlier turn's question, because this turn has to be sent as the answer.
+        // Only the task of a repeated turn is resumed. Two such tasks are not: a task that was canceled when its
+        // attempt was stopped, and a task that waits for an answer to an earlier turn's question, because this turn has
+        // to be sent as the answer.
         let resumes = is_again && state != TaskState::Canceled && !(waits && self.record.asks);
         self.task = RemoteTask::new(self.client.secrets().await);
         if resumes {

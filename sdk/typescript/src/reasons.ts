@@ -177,7 +177,7 @@ export class SessionClosedError extends ServiceError {
   static override readonly name: string = "SessionClosedError";
 }
 
-/** `ILLEGAL_TRANSITION`: The call is not possible in the current state of the thread, approval, edge, group or supervisor. */
+/** `ILLEGAL_TRANSITION`: The call is not possible in the current state of the session, thread, approval, edge, group, prompt or supervisor. */
 export class IllegalTransitionError extends ServiceError {
   static override readonly name: string = "IllegalTransitionError";
 }

@@ -90,7 +90,8 @@ const PAUSE_AT_DEADLINE: Duration = Duration::from_millis(50);
 /// passivation checks.
 const SOON: Duration = Duration::from_millis(100);
 
-/// The number of receivers of the published state that do not count as followers.
+/// The number of receivers of the published state that do not count as followers: the one that all handles share, and
+/// one more. A follower that is not counted still has a handle, which keeps the session in memory.
 const OWN_RECEIVERS: usize = 2;
 
 impl Actor {

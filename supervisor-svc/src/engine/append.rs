@@ -248,9 +248,9 @@ impl AppendBuilder {
         self.working.waits = waits;
     }
 
-    /// Returns whether to store a command's contents. Without room, a client's command is rejected. Events of the
-    /// supervisor and of runners must be recorded: they name the digests of contents that are not stored. A result, the
-    /// input of a repair turn and the table of a group are always stored: they are needed, and few more can follow,
+    /// Returns whether to store a command's contents. Without room, a client's command is rejected. Contents of the
+    /// supervisor and of runners are omitted, because their events, which name the digests, must be recorded. A result,
+    /// the input of a repair turn and the table of a group are always stored: they are needed, and few more can follow,
     /// because further input is rejected.
     fn has_room(&mut self, command: &Command, contents: &[store::Content]) -> Result<bool, Failure> {
         let Err(rejection) = self.pending.quota.check(contents) else {

@@ -188,7 +188,7 @@ pub(super) async fn authorize_tool(
     let (handle, target) = call.authorized_thread(&request.session_id, &request.thread_id).await?;
     let state = handle.state();
     let asked_for = match parse::span("wait", request.wait)?.unwrap_or_default() {
-        // A caller that wants to wait for the full approval timeout waits until the decision, which may be its expiry.
+        // A caller that wants to wait for the full approval timeout waits until the approval is decided or expires.
         long if long >= state.settings.approval_timeout => DECIDED_WITHIN,
         short => short,
     };

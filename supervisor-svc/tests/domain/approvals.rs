@@ -138,7 +138,8 @@ fn spawn_is_rejected_if_session_disables_edge_management() {
     narrow(&mut world, EdgeManagement::SelfOnly);
     ask(&mut world, lead);
 
-    // A thread keeps the edge management of its spawn. The session's setting limits the thread only while it is narrow.
+    // A thread keeps the edge management of its spawn. A narrower setting of the session limits the thread only until
+    // the setting is widened again.
     let mut spawn = world.wanted_by(lead);
     role_of(&mut spawn).source = Some(graph_template(Scope::System));
     spawn.spawned.edge_management = EdgeManagement::All;

@@ -130,7 +130,7 @@ async fn session_with_webhooks_is_deleted_in_time() {
         })
         .await;
     tree.end().await;
-    // No client calls the session before that, because a call would activate the session.
+    // No client calls the session before its deletion, because a call would activate the session.
     pair.wait_until_loaded(0).await;
     assert!(!session_exists(&pair, &tree.session).await);
 }

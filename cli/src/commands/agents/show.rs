@@ -66,8 +66,7 @@ pub(super) async fn run(args: Args, context: &Context) -> Result<()> {
     )
 }
 
-/// The tools that a role's lists allow and deny, among the tools that every kind of runner has. A parent may deny more
-/// tools.
+/// The canonical tools that a role's lists allow and deny. A parent may deny more tools.
 struct Tools {
     allowed: Vec<&'static str>,
     denied: Vec<&'static str>,

@@ -150,8 +150,8 @@ class SessionClosedError(ServiceError):
 
 
 class IllegalTransitionError(ServiceError):
-    """`ILLEGAL_TRANSITION`: The call is not possible in the current state of the thread, approval, edge, group or
-    supervisor."""
+    """`ILLEGAL_TRANSITION`: The call is not possible in the current state of the session, thread, approval, edge,
+    group, prompt or supervisor."""
 
 
 class RequestIdReusedError(ServiceError):

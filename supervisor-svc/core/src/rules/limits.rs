@@ -46,8 +46,9 @@ pub fn may_spawn(session: &Session, thread: &Thread) -> bool {
 }
 
 /// Returns the number of threads that count against the limit: threads that hold a slot, except threads that lend their
-/// slot while they wait for a queued descendant. After such a wait ends, the number can temporarily exceed the limit.
-/// No other thread is admitted during that time.
+/// slot. A thread that waits for a queued descendant lends its slot until the wait ends, even if the descendant leaves
+/// the queue earlier. After such a wait ends, the number can temporarily exceed the limit. No other thread is admitted
+/// during that time.
 #[must_use]
 pub fn active(session: &Session) -> u32 {
     let lent = waiting::lenders(session).len();

@@ -72,7 +72,7 @@ pub struct Thread {
     /// Whether the last turn ended with queued input. The next turn then starts as soon as nothing prevents it. Only
     /// set while the thread is settled.
     pub continues: bool,
-    /// Whether the pending turn has the inputs of an earlier turn that the end of its attempt interrupted.
+    /// Whether the pending turn has the inputs of an earlier turn whose attempt ended before the turn did.
     pub repeats_turn: bool,
     /// The pending stop request of a turn.
     pub interrupt: Option<Interrupt>,

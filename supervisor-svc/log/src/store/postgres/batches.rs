@@ -167,7 +167,7 @@ async fn existing(connection: &Connection, key: &CreationKey) -> Result<Result<C
 }
 
 /// Inserts the sessions that do not exist yet. A session with a creation key is inserted only if the key is stored for
-/// this session. Returns those sessions.
+/// this session. Returns the inserted sessions.
 async fn insert_sessions(
     connection: &Connection,
     member: MemberId,

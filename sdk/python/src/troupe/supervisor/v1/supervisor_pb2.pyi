@@ -3604,8 +3604,9 @@ class WatchThreadsRequest(_message.Message):
     """
     after_sequence: _builtins.int
     """Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
-    first event of the session. A sequence whose events are compacted is OUT_OF_RANGE (HISTORY_COMPACTED), and one
-    after the newest event is OUT_OF_RANGE (AHEAD_OF_HEAD); start again without after_sequence.
+    first event of the session. If events after this sequence have been compacted, the stream ends with OUT_OF_RANGE
+    (HISTORY_COMPACTED); if the sequence is after the newest event, with OUT_OF_RANGE (AHEAD_OF_HEAD); start again
+    without after_sequence.
     """
     include_closed: _builtins.bool
     """Whether the snapshot includes closed threads."""
@@ -4967,9 +4968,10 @@ Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
 @_typing.final
 class GetContentRequest(_message.Message):
     """Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
-    For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED). A thread can read the content of itself and
-    its descendants: artifacts, prompts, received handoffs, last messages, results, long transcript texts, and first,
-    current and waiting inputs. For a thread, all other content is NOT_FOUND, even if it exists.
+    For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED), except long transcript texts, which are
+    NOT_FOUND. A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last
+    messages, results, long transcript texts, and first, current and waiting inputs. For a thread, all other content is
+    NOT_FOUND, even if it exists.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -666,10 +666,11 @@ class AgentSupervisorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportSession(self, request, context):
-        """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
-        the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
-        transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
-        are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, and the transcripts. An event that records a
+        prompt or an artifact is followed by it: the prompt with its texts only if `prompt_texts` is set, the artifact
+        without its content. Session, threads and events are as of the call; transcripts include entries that are appended
+        during the export. Only for operators and viewers. Compacted events are not part of it. A stream whose client
+        accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

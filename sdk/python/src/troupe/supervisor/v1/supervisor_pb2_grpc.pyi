@@ -164,10 +164,11 @@ class AgentSupervisorServiceStub:
     AppendTranscript: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _grpc.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]
-    """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
-    the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
-    transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
-    are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, and the transcripts. An event that records a
+    prompt or an artifact is followed by it: the prompt with its texts only if `prompt_texts` is set, the artifact
+    without its content. Session, threads and events are as of the call; transcripts include entries that are appended
+    during the export. Only for operators and viewers. Compacted events are not part of it. A stream whose client
+    accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]
     """Lists the artifacts of threads."""
@@ -314,10 +315,11 @@ class AgentSupervisorServiceAsyncStub(AgentSupervisorServiceStub):
     AppendTranscript: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.AppendTranscriptRequest, _supervisor_pb2.AppendTranscriptResponse]  # type: ignore[assignment]
     """Appends entries to the transcript of a root that its client executes. Runners send the entries of other threads."""
     ExportSession: _aio.UnaryStreamMultiCallable[_supervisor_pb2.ExportSessionRequest, _supervisor_pb2.ExportSessionResponse]  # type: ignore[assignment]
-    """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
-    the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
-    transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
-    are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+    """Exports a session: the header, the session, its threads, its events, and the transcripts. An event that records a
+    prompt or an artifact is followed by it: the prompt with its texts only if `prompt_texts` is set, the artifact
+    without its content. Session, threads and events are as of the call; transcripts include entries that are appended
+    during the export. Only for operators and viewers. Compacted events are not part of it. A stream whose client
+    accepts no record for 60 s ends with DEADLINE_EXCEEDED.
     """
     ListArtifacts: _aio.UnaryUnaryMultiCallable[_supervisor_pb2.ListArtifactsRequest, _supervisor_pb2.ListArtifactsResponse]  # type: ignore[assignment]
     """Lists the artifacts of threads."""
@@ -755,10 +757,11 @@ class AgentSupervisorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _supervisor_pb2.ExportSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_supervisor_pb2.ExportSessionResponse], _abc.AsyncIterator[_supervisor_pb2.ExportSessionResponse]]:
-        """Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
-        the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
-        transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
-        are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+        """Exports a session: the header, the session, its threads, its events, and the transcripts. An event that records a
+        prompt or an artifact is followed by it: the prompt with its texts only if `prompt_texts` is set, the artifact
+        without its content. Session, threads and events are as of the call; transcripts include entries that are appended
+        during the export. Only for operators and viewers. Compacted events are not part of it. A stream whose client
+        accepts no record for 60 s ends with DEADLINE_EXCEEDED.
         """
 
     @_abc_1.abstractmethod

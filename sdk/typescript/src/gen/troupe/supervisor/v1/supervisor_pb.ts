@@ -3827,8 +3827,9 @@ export type WatchThreadsRequest = Message<"troupe.supervisor.v1.WatchThreadsRequ
 
   /**
    * Absent: the stream begins with a snapshot. Set: it begins with the first event after this sequence; 0: with the
-   * first event of the session. A sequence whose events are compacted is OUT_OF_RANGE (HISTORY_COMPACTED), and one
-   * after the newest event is OUT_OF_RANGE (AHEAD_OF_HEAD); start again without after_sequence.
+   * first event of the session. If events after this sequence have been compacted, the stream ends with OUT_OF_RANGE
+   * (HISTORY_COMPACTED); if the sequence is after the newest event, with OUT_OF_RANGE (AHEAD_OF_HEAD); start again
+   * without after_sequence.
    *
    * @generated from field: optional uint64 after_sequence = 3;
    */
@@ -5360,9 +5361,10 @@ export const ListArtifactsResponseSchema: GenMessage<ListArtifactsResponse> = /*
 
 /**
  * Selects the content to read. Operators can read every content of the session, viewers only artifacts except prompts.
- * For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED). A thread can read the content of itself and
- * its descendants: artifacts, prompts, received handoffs, last messages, results, long transcript texts, and first,
- * current and waiting inputs. For a thread, all other content is NOT_FOUND, even if it exists.
+ * For viewers, other existing content is PERMISSION_DENIED (NOT_PERMITTED), except long transcript texts, which are
+ * NOT_FOUND. A thread can read the content of itself and its descendants: artifacts, prompts, received handoffs, last
+ * messages, results, long transcript texts, and first, current and waiting inputs. For a thread, all other content is
+ * NOT_FOUND, even if it exists.
  *
  * @generated from message troupe.supervisor.v1.GetContentRequest
  */
@@ -6161,10 +6163,11 @@ export const AgentSupervisorService: GenService<{
     output: typeof AppendTranscriptResponseSchema;
   },
   /**
-   * Exports a session: the header, the session, its threads, its events, and the transcripts. Each event is followed by
-   * the prompt or the artifact, without its content, that it records. Session, threads and events are as of the call;
-   * transcripts include entries that are appended during the export. Only for operators and viewers. Compacted events
-   * are not part of it. A stream whose client accepts no record for 60 s ends with DEADLINE_EXCEEDED.
+   * Exports a session: the header, the session, its threads, its events, and the transcripts. An event that records a
+   * prompt or an artifact is followed by it: the prompt with its texts only if `prompt_texts` is set, the artifact
+   * without its content. Session, threads and events are as of the call; transcripts include entries that are appended
+   * during the export. Only for operators and viewers. Compacted events are not part of it. A stream whose client
+   * accepts no record for 60 s ends with DEADLINE_EXCEEDED.
    *
    * @generated from rpc troupe.supervisor.v1.AgentSupervisorService.ExportSession
    */
