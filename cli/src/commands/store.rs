@@ -57,7 +57,8 @@ Examples:
   troupe store dump 01939c5a-0000-7000-8000-00000000aa01 --after 120 | jq -c .turn_ended
 
 The events have the format of `troupe watch --output json`, one per line. They contain the beginnings of inputs and
-messages, but no webhook secrets. A compacted log contains security events, prompts, artifacts and mail only.";
+messages, but no webhook secrets. From the compacted part of a log, only security events, prompts, artifacts and mail are
+printed.";
 
 const COMPACT_HELP: &str = "\
 Example:
@@ -71,8 +72,8 @@ Examples:
   troupe store rotate-keys --keep 1
   troupe store rotate-keys --store postgres://troupe@db.example.com/troupe
 
-Stop the service first; with PostgreSQL, stop all of its supervisors. New tokens are signed with the new key; tokens of earlier keys that are kept stay valid. With
---keep 0, all present tokens of threads become invalid.";
+Stop the service first; with PostgreSQL, stop all of its supervisors. New tokens are signed with the new key; tokens of
+earlier keys that are kept stay valid. With --keep 0, all present tokens of threads become invalid.";
 
 const BACKUP_HELP: &str = "\
 Examples:

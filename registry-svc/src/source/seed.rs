@@ -60,7 +60,7 @@ impl SeedReport {
 /// The record of the files that were seeded into a directory.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Manifest {
-    /// False while files are being written.
+    /// False until the first seeding is finished. Upgrades do not reset it.
     complete: bool,
     /// The digest of the seeded content, by file name.
     files: BTreeMap<String, String>,
@@ -124,7 +124,7 @@ fn update(
     let embedded = digest(file);
     let seeded = manifest.files.get(file.name).and_then(|text| Digest::parse(text));
     match existing {
-        // In a complete seed, an absent file was deleted by its owner.
+        // In a complete seed, an absent file was deleted by its owner, or added by a later release. Neither is written.
         Existing::Absent if manifest.complete => Ok(()),
         Existing::Absent => {
             replace(&path, file.text)?;
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(report.outdated, [home.path("b.md")]);
         assert_eq!(home.read("a.md").unwrap(), "a2");
         assert_eq!(home.read("b.md").unwrap(), "mine");
-        // The warning is repeated at every start until the owner updates the copy.
+        // An outdated copy is reported at every start until it is deleted or has this release's text.
         assert_eq!(home.seed(NEW).outdated, [home.path("b.md")]);
     }
 

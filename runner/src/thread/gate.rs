@@ -29,7 +29,7 @@ const MAX_PATH_BYTES: usize = 4096;
 /// A tool call on which the supervisor decides.
 #[derive(Debug)]
 pub(super) struct JudgedCall<'a> {
-    /// The kind of program whose tool it is.
+    /// The kind of the program that offers the tool.
     pub(super) kind: &'a str,
     pub(super) tool: &'a str,
     pub(super) arguments: &'a Value,

@@ -165,7 +165,7 @@ fn join(request: &pb::CreateGroupRequest) -> Result<Join, Status> {
     match join {
         pb::GroupJoin::Quorum if request.quorum == 0 || request.quorum as usize > items => {
             let text = format!(
-                "quorum is {}; 1 to {items} are possible, one for each item",
+                "quorum is {}; 1 to {items} are possible, because the group has {items} items",
                 request.quorum
             );
             Err(parse::bad("quorum", text))
